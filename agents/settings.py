@@ -1,0 +1,74 @@
+"""What can be said about models and policies in a configuration; no torch here."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Settings(BaseModel):
+    """A frozen part of a configuration: unknown keys are errors, every field is documented once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class EmbeddedModel(Settings):
+    """The tiny Llama, tokenizer and chat template made in code: runs offline in seconds."""
+
+    kind: Literal["embedded"] = "embedded"
+    hidden: int = Field(64, ge=8)
+    """Width of the residual stream."""
+    intermediate: int = Field(128, ge=8)
+    """Width of the feed-forward layers."""
+    layers: int = Field(2, ge=1)
+    """Number of transformer layers."""
+    heads: int = Field(2, ge=1)
+    """Number of attention heads; divides `hidden`."""
+    max_positions: int = Field(4096, ge=64)
+    """Longest context in tokens."""
+
+
+class FolderModel(Settings):
+    """A causal language model with a chat template, in a local folder as transformers saves it."""
+
+    kind: Literal["folder"] = "folder"
+    path: str
+    """The folder."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the base weights; adapters and critic heads are float32 always."""
+    gradient_checkpointing: bool = False
+    """Trade time for memory in the training step."""
+
+
+ModelSettings = Annotated[EmbeddedModel | FolderModel, Field(discriminator="kind")]
+
+
+class LoraWeights(Settings):
+    """One low-rank adapter over the shared base; the reference policy is the base without it."""
+
+    kind: Literal["lora"] = "lora"
+    rank: int = Field(16, ge=1)
+    """Rank of the update."""
+    alpha: int = Field(32, ge=1)
+    """The update is scaled by alpha / rank."""
+    targets: tuple[str, ...] = ("all-linear",)
+    """Names of the modules adapted; `all-linear` means every linear layer but the head."""
+
+
+class FullWeights(Settings):
+    """The whole model trained; each such policy has a copy of its own."""
+
+    kind: Literal["full"] = "full"
+
+
+WeightSettings = Annotated[LoraWeights | FullWeights, Field(discriminator="kind")]
+
+
+class PolicySettings(Settings):
+    """One policy: a name in `agents.policies`, weights of its own, any number of seats."""
+
+    weights: WeightSettings = LoraWeights()
+    """Adapter or whole model."""
+    trained: bool = True
+    """False: frozen at its start."""
+    start: str | None = None
+    """Where its weights come from: `RUN[@iteration][:player]`, or None for fresh ones."""
