@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Watch two agents learn to deal with each other: bash scripts/demo.sh
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+exec "$bin/python" -m coplay.scripts.demo "$@"
