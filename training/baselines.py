@@ -1,7 +1,7 @@
 """Baselines from other episodes: leave-one-out and group means by id, running means per player.
 
-Groups are keyed by ids, never by positions (law 5). A group id stands for one seat: pooling the seats of a match
-biases the gradient (G52), so callers put the player into the id. What a group is, DESIGN rule 1 says.
+Groups are keyed by ids, never by positions (law 5). A group id stands for one seat: pooling the seats of a
+match biases the gradient (G52), so callers put the player into the id. What a group is, DESIGN rule 1 says.
 """
 
 import json
@@ -53,7 +53,7 @@ def group_index(group_ids: GroupIds, num_rows: int) -> tuple[Tensor, int]:
 def _group_statistics(
     returns: Tensor, group_ids: GroupIds, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Per cell: return minus its group's mean at that tick, and rows alive there, (B, S) each; the index; G."""
+    """Per cell: return minus its group's mean at that tick, and rows alive there (B, S); the index; G."""
     if returns.dim() != 2:
         raise ValueError(f"returns have shape {tuple(returns.shape)}; expected (B, S), trajectories by ticks")
     index, num_groups = group_index(group_ids, len(returns))
@@ -66,8 +66,8 @@ def _group_statistics(
 def leave_one_out(returns: Tensor, group_ids: GroupIds, *, mask: Tensor | None = None) -> Tensor:
     """Return minus the mean of the others: A_i = G_i − Σ_{j≠i} G_j / (n − 1) = n / (n − 1) · (G_i − mean).
 
-    Kool et al. 2019; Ahmadian et al. 2024, arXiv 2402.14740. At each tick the group is the rows alive there; a
-    row alone keeps its raw return (G12, G17).
+    Kool et al. 2019; Ahmadian et al. 2024, arXiv 2402.14740. At each tick the group is the rows alive there;
+    a row alone keeps its raw return (G12, G17).
 
     Args:
         returns: (B, S).
@@ -127,7 +127,7 @@ def running_mean_key(player: str, opponents: Sequence[str]) -> str:
 def running_mean_baseline(
     state: RunningMeans, keys: Sequence[str], returns: Tensor, *, mask: Tensor | None = None
 ) -> RunningBaseline:
-    """Mean of the earlier returns of a key at each tick, read before this batch updates it (rule 1, MATH.md 1.11).
+    """Mean of the earlier returns of a key at each tick, read before this batch updates it (rule 1).
 
     Every row of the batch reads the same old state, so the order of rows changes nothing but rounding.
 

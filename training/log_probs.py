@@ -1,11 +1,11 @@
 """Log-probs of tokens under temperature and grammar: the distribution the engine sampled from (law 1).
 
-A constrained token renormalises over its few allowed tokens (rule 10) and never touches the rest of the vocabulary;
-a free token is one gather minus one logsumexp. No (N, V) mask is ever made.
+A constrained token renormalises over its few allowed tokens (rule 10) and never touches the rest of the
+vocabulary; a free token is one gather minus one logsumexp. No (N, V) mask is ever made.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,6 +23,14 @@ class AllowedSets:
     """(M, K) long, allowed ids, right-padded with 0."""
     table_mask: Tensor
     """(M, K) bool, True on real entries."""
+
+    def select(self, places: Tensor) -> "AllowedSets":
+        """The sets of some tokens, over the same table.
+
+        Args:
+            places: (N',) long.
+        """
+        return replace(self, index=self.index[places])
 
     @classmethod
     def from_lists(cls, allowed: Sequence[Sequence[int] | None]) -> "AllowedSets":
@@ -47,6 +55,10 @@ class AllowedSets:
             .bool()
             .reshape(-1, width),
         )
+
+    def select(self, tokens: Tensor) -> "AllowedSets":
+        """The sets of some of the tokens, (N',) long places."""
+        return AllowedSets(index=self.index[tokens], table=self.table, table_mask=self.table_mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +133,7 @@ def token_log_probs(
         allowed: what the grammar allowed at each token; None: everything everywhere.
 
     Raises:
-        ValueError: if a temperature is not positive, shapes differ, or a target is not in its allowed set (B24).
+        ValueError: if a temperature is not positive, shapes differ, or a target is not allowed (B24).
     """
     sets = _unrestricted(targets) if allowed is None else allowed
     _check(logits, targets, temperature, sets)

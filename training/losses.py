@@ -1,7 +1,7 @@
 """Losses, divergences and entropy per token (or per value); nothing here reduces over tokens.
 
-Reduction is `masked`'s, and normalisers are computed once per batch, so that cutting a batch into micro-batches
-cannot change a gradient (law 4). What a `mask` excludes is replaced before anything is computed from it.
+Reduction is `masked`'s, and normalisers are computed once per batch, so that cutting a batch into
+micro-batches cannot change a gradient (law 4). What a `mask` excludes is replaced before anything is computed from it.
 """
 
 from typing import Literal
@@ -52,7 +52,7 @@ def reinforce(
 def _log_ratio(
     log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor | None, drop_likelier: bool
 ) -> Tensor:
-    """X = log π_ref − log π, bounded, 0 where masked or dropped: there every estimator and its gradient is 0."""
+    """X = log π_ref − log π, bounded, 0 where masked or dropped: estimators and gradients are 0 there."""
     gap = keep(reference_log_probs.detach(), mask) - keep(log_probs, mask)
     bounded = gap.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO)
     return keep(bounded, gap <= 0) if drop_likelier else bounded

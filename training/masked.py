@@ -1,6 +1,6 @@
-"""Every reduction over cells: sums, means, deviations, whitening, segment sums. True in a mask means included.
+"""Every reduction over cells: sums, means, deviations, whitening, segments. In a mask True means included.
 
-A masked cell is invisible (law 3): whatever it holds, even NaN or infinity, reaches neither value nor gradient.
+A masked cell is invisible (law 3): what it holds, even NaN or infinity, reaches neither value nor gradient.
 Nothing else in `coplay.training` sums, averages or normalises over cells.
 """
 

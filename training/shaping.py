@@ -58,8 +58,8 @@ def alignment_weights(
     N_t (normalise="t")          Σ_{k<t} A_k / t, 0 at t = 0
     N_{1+t} (normalise="t+1")    Σ_{k<t} A_k / (1 + t)
 
-    N does not discount; P and D differ by one factor γ (D at β is P at β / γ). A linear recurrence: no negative
-    power of γ, any γ in [0, 1], any length.
+    N does not discount; P and D differ by one factor γ (D at β is P at β / γ). A linear recurrence: no
+    negative power of γ, any γ in [0, 1], any length.
 
     Args:
         own: (B, S).
@@ -109,8 +109,8 @@ def advantage_alignment(  # noqa: PLR0913 - one keyword per published option
 ) -> Tensor:
     """c_t = A_i,t + β w_t Σ_{j≠i} A_j,t with w the own past (arXiv 2406.14662; MATH.md 1.7).
 
-    The convention of w is that of `alignment_weights`, P by default. The remaining options of the published code
-    act on w in this order: sign, clip, divide by time, force the first.
+    The convention of w is that of `alignment_weights`, P by default. The other options of the published code act
+    on w in this order: sign, clip, divide by time, force the first.
 
     Args:
         own: (B, S), the player's advantages.
@@ -130,8 +130,8 @@ def advantage_alignment(  # noqa: PLR0913 - one keyword per published option
         (B, S), 0 at masked cells.
 
     Raises:
-        ValueError: if the shapes differ, options contradict each other, clip is not positive, or the discount is
-            outside [0, 1].
+        ValueError: if the shapes differ, options contradict each other, clip is not positive, or the discount
+            is outside [0, 1].
     """
     _check_shapes(own, others, mask)
     if clip is not None and not clip > 0:
