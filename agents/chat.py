@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,11 @@ Part = tuple[bool, str]
 class ChatFormat:
     """Token ids of dialogues, built from a fast tokenizer with a chat template.
 
-    A dialogue is opening ids, then per turn the sampled ids of the reply and the following ids. Contents are plain
-    text: a control token spelled out in them never becomes that token. A template without system role gets the
-    system text at the head of the first user text. An empty system text gives what the template writes for a chat
-    without one, which may be a default prompt of its own (`default_system` shows it). Safe to share by threads.
+    A dialogue is opening ids, then per turn the sampled ids of the reply and the following ids. Contents
+    are plain text: a control token spelled out in them never becomes that token. A template without system
+    role gets the system text at the head of the first user text. An empty system text gives what the
+    template writes for a chat without one, which may be a default prompt of its own (`default_system` shows
+    it). Safe to share by threads.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class ChatFormat:
             max_positions: longest context of the model; else the tokenizer's `model_max_length`.
 
         Raises:
-            ValueError: if there is no chat template, no end token, or a user's text does not survive the template.
+            ValueError: if there is no chat template, no end token, or the template loses a user's text.
         """
         template = tokenizer.chat_template
         if not isinstance(template, str):
             raise ValueError(
-                f"the tokenizer {tokenizer.name_or_path!r} has {template!r} as chat template, expected one template"
+                f"the tokenizer {tokenizer.name_or_path!r} has {template!r} as chat template, expected one"
                 " text; choose a chat model, or set tokenizer.chat_template"
             )
         self._tokenizer = tokenizer
@@ -64,11 +65,13 @@ class ChatFormat:
         content = json.dumps([data, template, tokenizer.bos_token, tokenizer.eos_token], sort_keys=True)
         self.digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
         """Names tokenizer and template; equal digests give equal ids."""
-        controls = [token for token in data["added_tokens"] if token["special"] or token["content"] in template]
+        controls = [
+            token for token in data["added_tokens"] if token["special"] or token["content"] in template
+        ]
         self._control_ids = {token["content"]: int(token["id"]) for token in controls}
         self._reserved = frozenset(self._control_ids.values())
-        longest_first = sorted(self._control_ids, key=len, reverse=True)
-        self._control = re.compile("|".join(map(re.escape, longest_first)) if longest_first else r"(?!)")
+        self._control = _any_of(token["content"] for token in controls)
+        self._special = _any_of(token["content"] for token in controls if token["special"])
         self._strips = {t["content"]: (bool(t["lstrip"]), bool(t["rstrip"])) for t in controls}
         self._decoder = Tokenizer.from_str(json.dumps(data))
         self._plain = _plain_tokenizer(data, self._control_ids)
@@ -103,12 +106,12 @@ class ChatFormat:
 
         Args:
             text: what the user says next.
-            last_reply_ended: whether the reply's last id was a stop id (`ended`); else the end token comes first.
+            last_reply_ended: whether the reply's last id is a stop id (`ended`); else the end token is added.
         """
         return self._following(text, last_reply_ended)
 
     def history(self, system: str, texts: Sequence[str], replies: Sequence[str]) -> tuple[int, ...]:
-        """Ids of a whole chat rendered anew, to the place of the next reply; for templates that rewrite history."""
+        """Ids of a whole chat rendered anew up to the next reply, for templates that rewrite it."""
         messages: list[Message] = []
         texts = list(texts)
         if system and self.pieces.system_head is not None:
@@ -118,7 +121,10 @@ class ChatFormat:
         for place, text in enumerate(texts):
             messages.append({"role": "user", "content": self._shielded(text)})
             if place < len(replies):
-                messages.append({"role": "assistant", "content": self._shielded(replies[place])})
+                # A thought that the policy wrote stays one here: the template must see its marks to drop it.
+                messages.append(
+                    {"role": "assistant", "content": self._shielded(replies[place], self._special)}
+                )
         return self._ids([(False, self._render(messages, True))], first=True)
 
     def ended(self, ids: Sequence[int]) -> bool:
@@ -147,7 +153,9 @@ class ChatFormat:
         return (*first, *self.encode_label("10 5"), *self.following("ok\n\n100", last_reply_ended=False))
 
     def _render(self, messages: Sequence[Message], header: bool) -> str:
-        text = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=header)
+        text = self._tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=header
+        )
         return str(text)
 
     def _find_stop_ids(self, further: Sequence[int]) -> tuple[int, ...]:
@@ -157,7 +165,7 @@ class ChatFormat:
         stops = tuple(dict.fromkeys([*found, *further]))
         if not stops:
             raise ValueError(
-                f"the tokenizer {self._tokenizer.name_or_path!r} has no end token and its chat template writes none"
+                f"the tokenizer {self._tokenizer.name_or_path!r} has no end token and its template none"
                 " after a reply, expected at least one: replies would never end; set tokenizer.eos_token"
             )
         return stops
@@ -175,7 +183,9 @@ class ChatFormat:
 
     def _make_following(self, text: str, last_reply_ended: bool) -> tuple[int, ...]:
         closing = self.pieces.closing_after_end if last_reply_ended else self.pieces.closing
-        return self._ids([(False, closing), self._content("user", text), (False, self.pieces.generation)], first=False)
+        return self._ids(
+            [(False, closing), self._content("user", text), (False, self.pieces.generation)], first=False
+        )
 
     def _make_text(self, ids: tuple[int, ...]) -> str:
         return self._decoder.decode([i for i in ids if i not in self.stop_ids], skip_special_tokens=True)
@@ -187,9 +197,10 @@ class ChatFormat:
     def _content(self, role: str, text: str) -> Part:
         return True, text.strip() if role in self.pieces.trims else text
 
-    def _shielded(self, text: str) -> str:
+    def _shielded(self, text: str, control: re.Pattern[str] | None = None) -> str:
         """Break control tokens spelled out in a content, so that they are text after rendering, too."""
-        return self._control.sub(lambda match: match.group()[0] + _BREAK + match.group()[1:], _clean(text))
+        pattern = control or self._control
+        return pattern.sub(lambda match: match.group()[0] + _BREAK + match.group()[1:], _clean(text))
 
     def _ids(self, parts: Sequence[Part], *, first: bool) -> tuple[int, ...]:
         """Encode parts as the tokenizer would their joined text, but contents as plain text.
@@ -226,7 +237,7 @@ class ChatFormat:
         return tuple(ids)
 
     def _text_ids(self, text: str, *, first: bool) -> list[int]:
-        """Encode plain text; inside a context the guard keeps the tokenizer from treating it as a text's start."""
+        """Encode plain text; inside a context a guard keeps it from being taken for a text's start."""
         if not text:
             return []
         encode = self._plain.encode
@@ -240,13 +251,18 @@ class ChatFormat:
         # Some vocabularies hold control tokens as ordinary pieces: only letter by letter are they plain text.
         ids = [i for letter in text for i in encode(_GUARD + letter, add_special_tokens=False).ids[1:]]
         if not self._reserved.isdisjoint(ids):
-            raise ValueError(f"the tokenizer cannot write {text!r} as plain text, expected no control token in it")
+            raise ValueError(
+                f"the tokenizer cannot write {text!r} as plain text, expected no control token in it"
+            )
         return ids
 
 
 def _plain_tokenizer(data: dict[str, Any], controls: dict[str, int]) -> Tokenizer:
     """A private copy of a tokenizer that reads control tokens as ordinary text."""
-    added = [{**token, "special": token["special"] or token["content"] in controls} for token in data["added_tokens"]]
+    added = [
+        {**token, "special": token["special"] or token["content"] in controls}
+        for token in data["added_tokens"]
+    ]
     plain = Tokenizer.from_str(json.dumps({**data, "added_tokens": added}))
     plain.encode_special_tokens = True
     plain.add_tokens([AddedToken(_GUARD, normalized=False, special=False)])
@@ -256,6 +272,12 @@ def _plain_tokenizer(data: dict[str, Any], controls: dict[str, int]) -> Tokenize
 def _clean(text: str) -> str:
     """Replace what no tokenizer can read (lone surrogates) or what marks borders inside this file."""
     return _SURROGATE.sub("\ufffd", text).replace(_GUARD, "\ufffd").replace(_BREAK, "\ufffd")
+
+
+def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Match any of `tokens`, the longest first."""
+    longest_first = sorted(tokens, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) if longest_first else r"(?!)")
 
 
 def _joined(system: str, text: str) -> str:

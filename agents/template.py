@@ -1,4 +1,4 @@
-"""What a chat template writes around messages, found by rendering marked messages. Text only; no tokens here."""
+"""What a chat template writes around messages, found by rendering marked messages. Text only, no tokens."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,7 +10,11 @@ Message = dict[str, str]
 Render = Callable[[Sequence[Message], bool], str]
 """(messages, with generation header) -> the text a template makes of them."""
 
-_SYSTEM, _USERS, _REPLIES = "QzqSYSTEMqzQ", ("QzqUSERqzQ", "QzqSECONDqzQ", "QzqTHIRDqzQ"), ("QzqREPLYqzQ", "QzqNEXTqzQ")
+_SYSTEM, _USERS, _REPLIES = (
+    "QzqSYSTEMqzQ",
+    ("QzqUSERqzQ", "QzqSECONDqzQ", "QzqTHIRDqzQ"),
+    ("QzqREPLYqzQ", "QzqNEXTqzQ"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class Pieces:
     trims: frozenset[str]
     """Roles whose text the template strips of surrounding blanks."""
     append_only: bool
-    """False if a longer chat is no continuation of a shorter one (e.g. thoughts of earlier replies are dropped)."""
+    """False if a longer chat is no continuation of a shorter one (e.g. earlier thoughts are dropped)."""
 
     @property
     def closing_after_end(self) -> str:
@@ -84,8 +88,8 @@ def derive_pieces(render: Render, control: re.Pattern[str]) -> Pieces:
     alone = render(_turns([user], []), True)
     if alone.count(user) != 1:
         raise ValueError(
-            f"the chat template writes a user's text {alone.count(user)} times, expected once: it cannot carry a"
-            " dialogue; use a tokenizer with a chat template for conversations"
+            f"the chat template writes a user's text {alone.count(user)} times, expected once: it cannot"
+            " carry a dialogue; use a tokenizer with a chat template for conversations"
         )
     user_head, generation = alone.split(user)
     with_system = _try(render, [_system(_SYSTEM), *_turns([user], [])], True)
@@ -133,7 +137,7 @@ def _trims(render: Render) -> frozenset[str]:
 
 
 def _continues(render: Render, pieces: Pieces) -> bool:
-    """Whether the pieces put together are what the template makes of three turns, thoughts in replies included."""
+    """Whether the pieces together are what the template makes of three turns, thoughts included."""
     thought = f"<think>QzqTHOUGHTqzQ</think>{_REPLIES[0]}"
     heads: list[tuple[list[Message], str]] = [([], pieces.user_head)]
     if pieces.system_head is not None:
