@@ -1,0 +1,334 @@
+"""Trainable policies: a base model with one adapter, or a whole model; each with its frozen reference."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from coplay.agents.adapters import fill
+from coplay.agents.base_model import BaseModel
+from coplay.agents.chat import ChatFormat
+from coplay.agents.runs import find_policy_folder
+from coplay.agents.settings import LoraWeights, PolicySettings
+from coplay.agents.trunk import Trunk
+from coplay.games.chance import derive_seed
+
+ADAPTER_FILE = "adapter_model.safetensors"
+MODEL_FILE = "model.safetensors"
+CONFIG_FILE = "adapter_config.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A trunk and the output head over it."""
+
+    trunk: Trunk
+    head: Any
+
+
+class Weights(Protocol):
+    """A policy's own tensors, where they act, and their form on disk."""
+
+    network: Network
+
+    def tensors(self) -> dict[str, nn.Parameter]:
+        """The policy's own parameters, by names that do not depend on the policy's name."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write them so that the libraries they come from read them."""
+        ...
+
+    def read(self, folder: Path) -> dict[str, Tensor]:
+        """The tensors that `save` wrote.
+
+        Raises:
+            ValueError: if the folder holds no such file.
+        """
+        ...
+
+
+class AdapterWeights:
+    """One LoRA adapter over the shared base."""
+
+    def __init__(self, base: BaseModel, settings: LoraWeights, *, seed: int) -> None:
+        self.base = base
+        self.settings = settings
+        self.adapter = base.add_adapter(settings, seed=seed)
+        self.network = self._network((self.adapter,))
+
+    def _network(self, names: tuple[str, ...]) -> Network:
+        model = self.base.model
+        return Network(Trunk(model.get_decoder(), self.base.adapters, names), model.get_output_embeddings())
+
+    def tensors(self) -> dict[str, nn.Parameter]:
+        """LoRA A and B of every adapted layer, float32."""
+        return self.base.adapters.tensors(self.adapter)
+
+    def reference(self, *, started: bool) -> Network:
+        """The bare base; or, for a policy that started from an adapter, a frozen copy of that one (B79)."""
+        return self._network((self.base.adapters.copy(self.adapter, self.settings),) if started else ())
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter as PEFT does: `PeftModel.from_pretrained(base, folder)` reads it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors().items()}
+        save_file(state, folder / ADAPTER_FILE, metadata={"format": "pt"})
+        config = self.base.adapters.config(self.adapter)
+        inference_mode, config.inference_mode = config.inference_mode, True
+        config.save_pretrained(str(folder))
+        config.inference_mode = inference_mode
+        described = folder / CONFIG_FILE
+        content = json.loads(described.read_text(encoding="utf-8"))
+        if isinstance(content["target_modules"], list):
+            content["target_modules"].sort()  # PEFT writes a set: its order changes from process to process
+        described.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    def read(self, folder: Path) -> dict[str, Tensor]:
+        """The adapter's tensors; its rank and scale must be those of these settings."""
+        path, described = folder / ADAPTER_FILE, folder / CONFIG_FILE
+        if not path.is_file() or not described.is_file():
+            raise ValueError(
+                f"{str(folder)!r} holds no LoRA adapter; expected {ADAPTER_FILE!r}, config beside it"
+            )
+        saved = json.loads(described.read_text(encoding="utf-8"))
+        if (saved["r"], saved["lora_alpha"]) != (self.settings.rank, self.settings.alpha):
+            raise ValueError(
+                f"the adapter in {str(folder)!r} has rank {saved['r']} and alpha {saved['lora_alpha']};"
+                f" expected {self.settings.rank} and {self.settings.alpha}: set the policy's weights.rank and"
+                " weights.alpha"
+            )
+        return load_file(path)
+
+
+class WholeWeights:
+    """A copy of the base model, trained whole."""
+
+    def __init__(self, base: BaseModel) -> None:
+        self.base = base
+        self.model = base.copy_model()
+        self.network = network_of(self.model)
+
+    def tensors(self) -> dict[str, nn.Parameter]:
+        """All parameters of the model, tied ones once."""
+        return dict(self.model.named_parameters())
+
+    def reference(self, *, started: bool) -> Network:
+        """The base, which nobody trains; or a frozen copy of the weights the policy started from."""
+        if not started:
+            return Network(Trunk(self.base.model.get_decoder(), self.base.adapters), head_of(self.base.model))
+        twin = self.base.copy_model()
+        start = {name: tensor.detach() for name, tensor in self.tensors().items()}
+        fill(dict(twin.named_parameters()), start, whose="the reference")
+        twin.requires_grad_(False)
+        return network_of(twin)
+
+    def save(self, folder: Path) -> None:
+        """Write a transformers folder: config, weights, tokenizer."""
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors().items()}
+        save_file(state, folder / MODEL_FILE, metadata={"format": "pt"})
+        self.model.config.architectures = [type(self.model).__name__]
+        self.model.config.save_pretrained(str(folder))
+        self.base.tokenizer.save_pretrained(str(folder))
+
+    def read(self, folder: Path) -> dict[str, Tensor]:
+        """The model's tensors."""
+        path = folder / MODEL_FILE
+        if not path.is_file():
+            raise ValueError(f"{str(folder)!r} holds no whole model; expected a file {path.name!r}")
+        return load_file(path)
+
+
+def head_of(model: Any) -> Any:
+    """The output head of a causal language model."""
+    return model.get_output_embeddings()
+
+
+def network_of(model: Any) -> Network:
+    """Trunk and head of a model of its own."""
+    return Network(Trunk(model.get_decoder()), head_of(model))
+
+
+class Policy:
+    """A distribution over replies with weights of its own, a name and a version."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        weights: Weights,
+        chat: ChatFormat,
+        trained: bool,
+        reference: Network | None,
+        version: int = 0,
+    ) -> None:
+        self.name = check_name(name)
+        self.version = version
+        self.trained = trained
+        self.chat = chat
+        self.weights = weights
+        self._reference = reference
+        self._network = weights.network
+        self._tensors = weights.tensors()
+        for parameter in self._tensors.values():
+            parameter.requires_grad_(trained)
+
+    @property
+    def label(self) -> str:
+        """`name@version`."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._network.trunk.device
+
+    def bump(self) -> str:
+        """Count one update of the weights; returns the new label."""
+        self.version += 1
+        return self.label
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """What an optimiser of this policy steps: its own tensors only (B30); none if it is frozen."""
+        return dict(self._tensors) if self.trained else {}
+
+    def hidden(
+        self, input_ids: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """Last hidden states (B, T, H) under this policy's weights; see `Trunk.hidden`."""
+        return self._network.trunk.hidden(input_ids, position_ids, attention_mask)
+
+    def extend(self, input_ids: Tensor, position_ids: Tensor, mask: Tensor, cache: Any) -> Tensor:
+        """Hidden states (B, Q, H) of new tokens after cached ones; see `Trunk.extend`."""
+        return self._network.trunk.extend(input_ids, position_ids, mask, cache)
+
+    def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Scores (..., V) of the next token in float32.
+
+        Args:
+            hidden: (..., H).
+            tokens: (A,) ids; then only their scores, (..., A), in this order.
+        """
+        head = self._network.head
+        if tokens is None:
+            scores: Tensor = head(hidden)
+        else:
+            bias = None if head.bias is None else head.bias[tokens]
+            scores = functional.linear(hidden, head.weight[tokens], bias)
+        return scores.float()
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """Let `hidden` and `logits` be the frozen reference policy's inside, without gradients.
+
+        After, even on an error, they are this policy's again (B79).
+
+        Raises:
+            ValueError: if the policy was built without a reference.
+        """
+        if self._reference is None:
+            raise ValueError(
+                f"policy {self.name!r} keeps no reference; expected one where a KL term is on: build policies"
+                " with keep_reference=True"
+            )
+        before, self._network = self._network, self._reference
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self._network = before
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of this policy's own tensors."""
+        return {name: tensor.detach().clone() for name, tensor in self._tensors.items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Set this policy's tensors.
+
+        Raises:
+            ValueError: naming missing, unexpected or wrongly shaped tensors (B77).
+        """
+        fill(self._tensors, dict(state), whose=f"policy {self.name!r}")
+        for parameter in self._tensors.values():
+            parameter.requires_grad_(self.trained)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the weights: an adapter as PEFT reads it, a whole model as transformers does."""
+        self.weights.save(Path(folder))
+
+    def load(self, folder: str | Path) -> None:
+        """Read what `save` wrote, strictly."""
+        self.load_state(self.weights.read(Path(folder)))
+
+
+def check_name(name: str) -> str:
+    """Return a policy's name.
+
+    Raises:
+        ValueError: if it cannot stand in `name@version`, in `RUN@iteration:player` and as a folder.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name for a policy; expected up to 64 letters, digits, '_', '-' or '.', the first a"
+            " letter or digit: rename it in agents.policies"
+        )
+    return name
+
+
+def build_policies(
+    base: BaseModel, settings: Mapping[str, PolicySettings], *, seed: int, keep_reference: bool
+) -> dict[str, Policy]:
+    """Make every policy over one base: adapters share it, whole models copy it.
+
+    Fresh weights of a policy are a function of (seed, name): other policies change nothing.
+
+    Raises:
+        ValueError: if a name or a start is no good, or weights do not fit.
+    """
+    policies: dict[str, Policy] = {}
+    for name, chosen in settings.items():
+        check_name(name)
+        weights: AdapterWeights | WholeWeights
+        if isinstance(chosen.weights, LoraWeights):
+            weights = AdapterWeights(base, chosen.weights, seed=derive_seed(seed, "policy", name))
+        else:
+            weights = WholeWeights(base)
+        if chosen.start is not None:
+            fill(weights.tensors(), weights.read(find_policy_folder(chosen.start)), whose=f"policy {name!r}")
+        reference = weights.reference(started=chosen.start is not None) if keep_reference else None
+        policies[name] = Policy(
+            name=name, weights=weights, chat=base.chat, trained=chosen.trained, reference=reference
+        )
+    check_trainable(base, policies)
+    return policies
+
+
+def check_trainable(base: BaseModel, policies: Mapping[str, Policy]) -> None:
+    """Check that exactly the trained policies' own tensors require grad (B30, B31).
+
+    Raises:
+        RuntimeError: naming the policies or the base where it is otherwise.
+    """
+    own = {id(tensor) for policy in policies.values() for tensor in policy.weights.tensors().values()}
+    wrong = [
+        name
+        for name, policy in policies.items()
+        if any(tensor.requires_grad != policy.trained for tensor in policy.weights.tensors().values())
+    ]
+    if any(tensor.requires_grad for tensor in base.model.parameters() if id(tensor) not in own):
+        wrong.append("the base model")
+    if wrong:
+        raise RuntimeError(
+            f"requires_grad is wrong in {wrong!r}; expected it on the trained policies' own tensors and"
+            " nowhere else: something outside coplay switched adapters"
+        )

@@ -1,0 +1,132 @@
+"""Where finished weights lie in a run folder; the entrant notation `RUN[@iteration][:player]`. No torch here."""
+
+import difflib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMPLETE = "COMPLETE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One complete checkpoint of a run."""
+
+    run: Path
+    iteration: int
+    folder: Path
+
+    def policy(self, name: str) -> Path:
+        """The folder of a policy's weights.
+
+        Raises:
+            ValueError: if the checkpoint has none of this name.
+        """
+        folder = self.folder / "policies" / name
+        if not folder.is_dir():
+            held = sorted(path.name for path in self.folder.glob("policies/*") if path.is_dir())
+            raise ValueError(
+                f"{str(self.folder)!r} holds no policy {name!r}; expected one of {held!r}{_near(name, held)}"
+            )
+        return folder
+
+
+def find_run(run: str | Path) -> Path:
+    """The folder of a run, given as a path or by its name inside `runs/`.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    for folder in (Path(run), Path("runs") / run):
+        if (folder / "config.json").is_file():
+            return folder
+    known = sorted(path.parent.name for path in Path("runs").glob("*/config.json"))
+    raise ValueError(
+        f"{str(run)!r} is no run folder; expected a folder with a config.json, or one of {known!r} in 'runs'"
+        f"{_near(str(run), known)}"
+    )
+
+
+def find_checkpoint(run: str | Path, iteration: int | None = None) -> Checkpoint:
+    """The complete checkpoint of an iteration, or the newest one.
+
+    Raises:
+        ValueError: if the run has no such checkpoint.
+    """
+    folder = find_run(run)
+    found = {
+        int(path.parent.name): path.parent
+        for path in (folder / "checkpoints").glob(f"*/{COMPLETE}")
+        if path.parent.name.isdigit()
+    }
+    wanted = max(found, default=None) if iteration is None else iteration
+    if wanted is None or wanted not in found:
+        raise ValueError(
+            f"run {str(folder)!r} has no complete checkpoint"
+            + ("" if iteration is None else f" of iteration {iteration}")
+            + f"; expected one of {sorted(found)!r}"
+        )
+    return Checkpoint(run=folder, iteration=wanted, folder=found[wanted])
+
+
+def read_config(run: str | Path) -> dict[str, Any]:
+    """The resolved configuration that a run saved."""
+    config: dict[str, Any] = json.loads((find_run(run) / "config.json").read_text(encoding="utf-8"))
+    return config
+
+
+def policy_of(config: dict[str, Any], player: str) -> str:
+    """The policy in a player's seat; a policy's own name is taken as well.
+
+    Raises:
+        ValueError: if no policy sits there.
+    """
+    agents = config["agents"]
+    policies = sorted(agents["policies"])
+    seated = agents.get("seats", {}).get(player, player)
+    if seated not in policies:
+        known = sorted({*agents.get("seats", {}), *policies})
+        raise ValueError(
+            f"no policy plays {player!r} in this run (found {seated!r}); expected a player or policy of"
+            f" {known!r}{_near(player, known)}"
+        )
+    return str(seated)
+
+
+def parse_entrant(text: str) -> tuple[str, int | None, str | None]:
+    """Split `RUN[@iteration][:player]`.
+
+    Raises:
+        ValueError: if the iteration is no whole number.
+    """
+    rest, colon, player = text.rpartition(":")
+    rest, player = (rest, player) if colon else (text, "")
+    run, at, iteration = rest.rpartition("@")
+    if not at:
+        run, iteration = rest, ""
+    if at and not iteration.isdigit():
+        raise ValueError(
+            f"{text!r} names iteration {iteration!r}; expected RUN[@iteration][:player], 'pd@50:bo'"
+        )
+    return run, int(iteration) if iteration else None, player or None
+
+
+def find_policy_folder(entrant: str) -> Path:
+    """The weights that an entrant `RUN[@iteration][:player]` names.
+
+    Raises:
+        ValueError: if the run, checkpoint or player is missing, or the player is needed and not given.
+    """
+    run, iteration, player = parse_entrant(entrant)
+    config = read_config(run)
+    policies = sorted(config["agents"]["policies"])
+    if player is None and len(policies) != 1:
+        raise ValueError(f"{entrant!r} has policies {policies!r}; expected RUN:player to say which")
+    name = policies[0] if player is None else policy_of(config, player)
+    return find_checkpoint(run, iteration).policy(name)
+
+
+def _near(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f": did you mean {close[0]!r}?" if close else ""

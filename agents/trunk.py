@@ -1,0 +1,105 @@
+"""One causal transformer without its head: positions, masks, caches, with one adapter (or none) applied."""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coplay.agents.adapters import SharedAdapters
+
+
+class Trunk:
+    """A decoder and the adapters to apply while it runs; two trunks may share one decoder."""
+
+    def __init__(
+        self, decoder: Any, adapters: SharedAdapters | None = None, names: tuple[str, ...] = ()
+    ) -> None:
+        self.decoder = decoder
+        self.adapters = adapters
+        self.names = names
+        parameters = inspect.signature(type(decoder).forward).parameters
+        self._cache_word = "cache" if "cache" in parameters else "past_key_values"
+        self._checkpointed = [m for m in decoder.modules() if hasattr(type(m), "gradient_checkpointing")]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = next(self.decoder.parameters()).device
+        return device
+
+    def hidden(
+        self, input_ids: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """Last hidden states.
+
+        Args:
+            input_ids: (B, T).
+            position_ids: (B, T); None counts the included tokens of each row, left- or right-padded (B72).
+            attention_mask: (B, T) True where a token is real, or (B, 1, T, T) True where a query sees a key.
+
+        Returns:
+            (B, T, H); finite everywhere, meaningless at padding.
+        """
+        positions, mask = _positions_and_mask(input_ids, position_ids, attention_mask)
+        self._activate()
+        for layer in self._checkpointed:
+            layer.training = layer.gradient_checkpointing and torch.is_grad_enabled()
+        output = self.decoder(
+            input_ids=input_ids, position_ids=positions, attention_mask=mask, use_cache=False
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    def extend(self, input_ids: Tensor, position_ids: Tensor, mask: Tensor, cache: Any) -> Tensor:
+        """Hidden states (B, Q, H) of new tokens after those in `cache`, which takes up their keys and values.
+
+        Args:
+            input_ids: (B, Q).
+            position_ids: (B or 1, Q).
+            mask: (B or 1, 1, Q, K), True where a new token may see a cached or new one.
+            cache: has `update(keys, values, layer) -> (keys, values)`.
+        """
+        self._activate()
+        for layer in self._checkpointed:
+            layer.training = False
+        words = {self._cache_word: cache}
+        output = self.decoder(
+            input_ids=input_ids, position_ids=position_ids, attention_mask=mask, use_cache=True, **words
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    def _activate(self) -> None:
+        if self.adapters is not None:
+            self.adapters.activate(self.names)
+
+
+def _positions_and_mask(
+    input_ids: Tensor, position_ids: Tensor | None, attention_mask: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Reduce to the cheapest equal form: plain causal rows need no mask, nor do rows padded on the right."""
+    length = input_ids.shape[1]
+    if attention_mask is None or attention_mask.ndim == 4:
+        if attention_mask is None and position_ids is not None:
+            plain = torch.arange(length, device=input_ids.device).expand_as(position_ids)
+            if torch.equal(position_ids, plain):
+                return None, None
+            # without a mask transformers would read restarted positions as packed rows
+            attention_mask = _causal(length, input_ids.device)
+        return position_ids, attention_mask
+    real = attention_mask.bool()
+    right_padded = bool((real[:, 1:] <= real[:, :-1]).all())
+    counted = torch.arange(length, device=input_ids.device)
+    if right_padded and (position_ids is None or bool(((position_ids == counted) | ~real).all())):
+        return None, None  # causality alone hides padding on the right
+    if position_ids is None:
+        position_ids = (real.long().cumsum(1) - 1).clamp_min(0)
+    # padding sees itself: a query without any key has no softmax
+    itself = torch.eye(length, dtype=torch.bool, device=input_ids.device)
+    mask = (_causal(length, input_ids.device) & real[:, None, None, :]) | itself
+    return position_ids, mask
+
+
+def _causal(length: int, device: torch.device) -> Tensor:
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
