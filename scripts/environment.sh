@@ -36,13 +36,13 @@ sources() {
 # The checkout root is the package: what an earlier build left in build/ would go into the next wheel.
 install() {
     rm -rf build coplay.egg-info
-    "$bin/pip" install --quiet --no-build-isolation "$@"
+    "$bin/pip" install -qq --no-build-isolation "$@"
     rm -rf build coplay.egg-info
 }
 
 make_environment() {
     echo "Setting up ${venv#"$root/"} (about 90 seconds and 1.8 GB the first time) ..."
-    "$bin/pip" install --quiet -c constraints.txt torch setuptools
+    "$bin/pip" install -qq -c constraints.txt torch numpy setuptools
     if [[ "${COPLAY_TORCH:-cpu}" != any ]]; then
         local cuda
         cuda="$("$bin/python" -c 'import torch; print(torch.version.cuda or "")')"
