@@ -1,6 +1,6 @@
 """The tokenizer of the embedded model, made in code: one token per terse word, bytes for everything else."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -11,11 +11,14 @@ START, END, PAD = "<|start|>", "<|end|>", "<|pad|>"
 
 LABELS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 NUMBERS = tuple(str(number) for number in range(101))
-_WORDS = """go x you your other they their me my new end start round last next hand hands value values item items
-    move moves play reply claim claims offer offers keep give take split share pay payoff points got won lost
-    win lose draw tie wins yes no deal accept reject pass fair both all none half more less high low
-    rock paper scissors cooperate defect stag hare swerve straight hat hats ball balls book books coin coins
-    opera football silver gold salt wheat corn said says to and or of the is are was a i u p q r s t = -"""
+_WORDS = """
+    go x n you your other they their me my new end start round last next hand hands value values item
+    items move moves play reply claim claims offer offers keep give take split share pay payoff points got
+    won lost win lose draw tie wins yes no deal accept reject pass fair both all none half more less high
+    low rock paper scissors cooperate defect stag hare swerve straight hat hats ball balls book books coin
+    coins opera football silver gold salt wheat corn said says to and or of the is are was a i u p q r s t
+    = -
+"""
 WORDS = tuple(_WORDS.split())
 """Single tokens of the terse wordings, whether they start a text or follow a space."""
 
@@ -42,7 +45,8 @@ def embedded_tokenizer() -> "PreTrainedTokenizerFast":
     backend.add_special_tokens(
         [AddedToken(token, normalized=False, special=True) for token in (START, END, PAD)]
     )
-    tokenizer = PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast  # its __init__ has no types
+    tokenizer: PreTrainedTokenizerFast = make(
         tokenizer_object=backend,
         bos_token=START,
         eos_token=END,
