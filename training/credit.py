@@ -49,7 +49,7 @@ def check_right_padded(mask: Tensor) -> None:
         row, tick = (int(i) for i in late.nonzero()[0])
         raise ValueError(
             f"mask row {row} is True at tick {tick + 1} after False at tick {tick}; expected a right-padded"
-            " mask, True on every tick of the game: pass the game's ticks here and mask a player's tokens in the loss"
+            " mask, True on every tick of the game: pass those, and mask a player's own tokens in the loss"
         )
 
 

@@ -46,19 +46,15 @@ class AllowedSets:
                 f"token {index.index(rows[()])} has no allowed id; expected at least one, or None for all"
             )
         width = max((len(ids) for ids in rows), default=1)
+        table = torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in rows], dtype=torch.long)
+        included = torch.tensor(
+            [[place < len(ids) for place in range(width)] for ids in rows], dtype=torch.bool
+        )
         return cls(
             index=torch.tensor(index, dtype=torch.long),
-            table=torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in rows], dtype=torch.long).reshape(
-                -1, width
-            ),
-            table_mask=torch.tensor([[i < len(ids) for i in range(width)] for ids in rows])
-            .bool()
-            .reshape(-1, width),
+            table=table.reshape(-1, width),
+            table_mask=included.reshape(-1, width),
         )
-
-    def select(self, tokens: Tensor) -> "AllowedSets":
-        """The sets of some of the tokens, (N',) long places."""
-        return AllowedSets(index=self.index[tokens], table=self.table, table_mask=self.table_mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

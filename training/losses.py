@@ -1,7 +1,7 @@
 """Losses, divergences and entropy per token (or per value); nothing here reduces over tokens.
 
 Reduction is `masked`'s, and normalisers are computed once per batch, so that cutting a batch into
-micro-batches cannot change a gradient (law 4). What a `mask` excludes is replaced before anything is computed from it.
+micro-batches cannot change a gradient (law 4). What a `mask` excludes is replaced before it is computed with.
 """
 
 from typing import Literal

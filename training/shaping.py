@@ -109,8 +109,8 @@ def advantage_alignment(  # noqa: PLR0913 - one keyword per published option
 ) -> Tensor:
     """c_t = A_i,t + β w_t Σ_{j≠i} A_j,t with w the own past (arXiv 2406.14662; MATH.md 1.7).
 
-    The convention of w is that of `alignment_weights`, P by default. The other options of the published code act
-    on w in this order: sign, clip, divide by time, force the first.
+    The convention of w is that of `alignment_weights`, P by default. The published code's other options
+    act on w in this order: sign, clip, divide by time, force the first.
 
     Args:
         own: (B, S), the player's advantages.
