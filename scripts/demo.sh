@@ -3,4 +3,4 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-exec "$bin/python" -m coplay.scripts.demo "$@"
+exec "$bin/python" -P -m coplay.scripts.demo "$@"
