@@ -41,7 +41,8 @@ class GameSpec:
     """No play lasts longer; reaching it without an end is a fault of the game."""
     has_chance: bool
     has_rounds: bool
-    """True where several steps belong to one tick (unit of reward and return); `StepOutcome.round_ended` tells."""
+    """True where several steps belong to one tick (unit of reward and return); `StepOutcome.round_ended`
+    tells."""
     zero_sum: bool
     symmetric: bool
     """True if renaming the players changes nothing but the names."""
@@ -61,7 +62,8 @@ class Observation:
     fresh_context: bool = False
     """True: what was said before is to be forgotten; a new context starts here."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the text says, machine-readable, for scripted agents; JSON values only, never more than the text."""
+    """What the text says, machine-readable, for scripted agents; JSON values only, never more than the
+    text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ class Game(ABC, Generic[State]):
 
     @abstractmethod
     def initial_state(self, chance: Chance) -> State:
-        """The state before the first step, from the luck of step 0. The k-th call of `step` has that of step k."""
+        """The state before the first step, from the luck of step 0. Call k of `step` has that of step k."""
 
     @abstractmethod
     def to_move(self, state: State) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Luck as a function of names: every draw is computed from what it is for, never from what was drawn before."""
+"""Luck as a function of names: a draw depends on what it is for, never on what was drawn before."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ SEED_BITS = 63
 def derive_seed(*parts: int | str) -> int:
     """Hash names and numbers to a seed in [0, 2^63): equal parts give equal seeds in every process.
 
-    Each part enters with its type and length, so `("ab", "c")`, `("a", "bc")` and `(1,)`, `("1",)` all differ.
+    Each part enters with its type and length: `("ab", "c")`, `("a", "bc")` and `(1,)`, `("1",)` all differ.
     """
     text = "".join(f"{'i' if isinstance(part, int) else 's'}{len(str(part))}:{part}" for part in parts)
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -24,8 +24,9 @@ def derive_seed(*parts: int | str) -> int:
 class Chance:
     """The luck of one step: draw = f(group seed, purpose, step, index, branch).
 
-    Games that share `group_seed` see the same luck (common random numbers). `branch` stays empty unless a branch
-    asks for fresh luck. Asking twice for the same (purpose, index) gives the same answer: name each draw.
+    Games that share `group_seed` see the same luck (common random numbers). `branch` stays empty unless a
+    branch asks for fresh luck. Asking twice for the same (purpose, index) gives the same answer: name every
+    draw.
     """
 
     group_seed: int
@@ -43,7 +44,9 @@ class Chance:
             ValueError: if `size` is not positive.
         """
         if size <= 0:
-            raise ValueError(f"a draw for {purpose!r} needs at least one option, got {size}; expected size >= 1")
+            raise ValueError(
+                f"a draw for {purpose!r} needs at least one option, got {size}; expected size >= 1"
+            )
         return derive_seed(self.group_seed, purpose, self.step, index, self.branch) % size
 
     def uniform(self, purpose: str, *, index: int = 0) -> float:

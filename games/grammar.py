@@ -1,56 +1,192 @@
-"""Which replies are moves: parsing, writing, and the finite languages that constrained decoding can follow."""
+"""Which replies are moves: parsing, writing, and the finite languages that constrained decoding can follow.
 
-from abc import ABC, abstractmethod
+A grammar with a tag reads only complete `<tag>…</tag>` answers: all of them must agree (several different
+ones are `ambiguous`), a reply without one is `no_move`, unknown content is `out_of_range`. A grammar without
+a tag reads the whole reply. Nothing falls back to searching the text for a move.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any
 
-MalformedReason = Literal["empty", "cut_off", "no_move", "ambiguous", "out_of_range", "too_long"]
+from coplay.games.answers import (
+    MAX_CACHED_CHARACTERS,
+    MAX_LABELS,
+    all_replies,
+    check_tag,
+    parse_short,
+    read_answer,
+    unknown_answer,
+    wrap_answer,
+)
+from coplay.games.moves import Action, Grammar, Malformed, MalformedReason, Move
+from coplay.games.names import nearest
+from coplay.games.quantities import Fields, Number
+from coplay.games.replies import CLOSING_PUNCTUATION
+
+__all__ = [
+    "Action",
+    "Choice",
+    "Fields",
+    "FreeText",
+    "Grammar",
+    "Malformed",
+    "MalformedReason",
+    "Move",
+    "Number",
+    "grammar_from_json",
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A reply understood as a move."""
-
-    value: Any
-    """The move as a JSON value, e.g. a label, a number, or numbers by item name."""
-    text: str
-    """Its canonical wording."""
+@lru_cache(maxsize=1024)
+def _folded(labels: tuple[str, ...]) -> dict[str, str | None]:
+    table: dict[str, str | None] = {}
+    for label in labels:
+        table[label.casefold()] = None if label.casefold() in table else label
+    return table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Malformed:
-    """A reply that is no move, and why."""
+@dataclass(frozen=True, slots=True)
+class Choice(Grammar):
+    """One of a few labels; the value is the label.
 
-    reason: MalformedReason
-    text: str
+    The answer, stripped of surrounding white space and closing punctuation, must be one label: in exact case,
+    or in any case if that leaves one.
+    """
 
+    options: tuple[str, ...]
+    tag: str | None = None
 
-Action = Move | Malformed
+    def __post_init__(self) -> None:
+        check_tag(self.tag)
+        labels = self.options
+        if not labels or len(set(labels)) != len(labels):
+            raise ValueError(f"labels {labels!r} of a choice; expected at least one, all different")
+        for label in labels:
+            if read_answer(wrap_answer(self.tag, label), self.tag, self.understand) != Move(
+                value=label, text=wrap_answer(self.tag, label)
+            ):
+                raise ValueError(
+                    f"label {label!r} cannot be read back from a reply; expected visible text"
+                    " without surrounding space and without tags"
+                )
 
-
-class Grammar(ABC):
-    """A set of replies that are moves. Immutable, comparable by value, serialisable."""
-
-    @abstractmethod
     def parse(self, text: str) -> Action:
-        """Understand a finished reply, by whole words; never guess a move the reply only discussed."""
+        """Understand a finished reply."""
+        if len(text) <= MAX_CACHED_CHARACTERS:
+            return parse_short(self, text)
+        return read_answer(text, self.tag, self.understand)
 
-    @abstractmethod
+    def understand(self, content: str) -> Action:
+        """Understand the answer alone, reasoning and tags removed."""
+        bare = content.rstrip(CLOSING_PUNCTUATION + " \t\r\n")
+        label: str | None
+        if content in self.options:
+            label = content
+        elif bare in self.options:
+            label = bare
+        else:
+            folded = _folded(self.options)
+            label = folded.get(content.casefold()) or folded.get(bare.casefold())
+        if label is None:
+            return unknown_answer(self.tag, content)
+        return Move(value=label, text=wrap_answer(self.tag, label))
+
     def write(self, value: Any) -> str:
-        """The canonical reply for a move value; `parse(write(value)).value == value`.
+        """The canonical reply for a label."""
+        if value not in self.options:
+            raise ValueError(
+                f"{value!r} is no move; expected one of {self.options!r}{nearest(value, self.options)}"
+            )
+        return wrap_answer(self.tag, value)
 
-        Raises:
-            ValueError: if the value is no move of this grammar.
-        """
+    def listed_values(self) -> tuple[str, ...] | None:
+        """All values, if few."""
+        return self.options if len(self.options) <= MAX_LABELS else None
 
-    @abstractmethod
     def labels(self) -> tuple[str, ...] | None:
-        """Every canonical reply, if there are few enough to list (constrained decoding); else None."""
+        """Every canonical reply, if few."""
+        return all_replies(self)
 
-    @abstractmethod
     def describe(self) -> str:
-        """What to reply, in a few words, for prompts and error messages."""
+        """What to reply."""
+        return " or ".join(wrap_answer(self.tag, label) for label in self.options)
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """A JSON object with a `kind`; the inverse is `grammar_from_json`."""
+        """A JSON object with `kind`."""
+        return {"kind": "choice", "options": list(self.options), "tag": self.tag}
+
+
+@dataclass(frozen=True, slots=True)
+class FreeText(Grammar):
+    """Any text up to a length; the value is the text, stripped and without private reasoning."""
+
+    max_characters: int
+    tag: str | None = None
+
+    def __post_init__(self) -> None:
+        check_tag(self.tag)
+        if self.max_characters < 1:
+            raise ValueError(f"max_characters {self.max_characters}; expected at least 1")
+
+    def parse(self, text: str) -> Action:
+        """Understand a finished reply."""
+        return read_answer(text, self.tag, self.understand)
+
+    def understand(self, content: str) -> Action:
+        """Understand the answer alone, reasoning and tags removed."""
+        if not content:
+            return Malformed(reason="empty", text="")
+        if len(content) > self.max_characters:
+            return Malformed(reason="too_long", text=content)
+        return Move(value=content, text=wrap_answer(self.tag, content))
+
+    def write(self, value: Any) -> str:
+        """The canonical reply for a text."""
+        text = wrap_answer(self.tag, value) if isinstance(value, str) else ""
+        if self.parse(text) != Move(value=value, text=text):
+            raise ValueError(
+                f"{value!r} is no message; expected 1 to {self.max_characters} characters without surrounding"
+                " space and without tags"
+            )
+        return text
+
+    def labels(self) -> None:
+        """Never listed."""
+        return None
+
+    def describe(self) -> str:
+        """What to reply."""
+        return f"at most {self.max_characters} characters" + (
+            "" if self.tag is None else f" in {wrap_answer(self.tag, '...')}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with `kind`."""
+        return {"kind": "free_text", "max_characters": self.max_characters, "tag": self.tag}
+
+
+def grammar_from_json(data: Mapping[str, Any]) -> Grammar:
+    """The inverse of `Grammar.to_json`.
+
+    Raises:
+        ValueError: if `data` describes no grammar of this package.
+    """
+    fields = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in data.items()
+        if key != "kind"
+    }
+    kinds: dict[str, Callable[..., Grammar]] = {
+        "choice": Choice,
+        "number": Number,
+        "fields": Fields,
+        "free_text": FreeText,
+    }
+    kind = str(data.get("kind"))
+    if kind not in kinds:
+        raise ValueError(
+            f"grammar of kind {kind!r} is unknown; expected one of {tuple(kinds)!r}{nearest(kind, kinds)}"
+        )
+    return kinds[kind](**fields)

@@ -1,0 +1,106 @@
+"""What players of the split game read, in full sentences and in few tokens."""
+
+from dataclasses import dataclass
+
+from coplay.games.parameters import join_names
+from coplay.games.replies import number_text
+from coplay.games.split_values import ValueRule
+
+Table = tuple[tuple[int, ...], ...]
+
+RANGES = {
+    "ten_one_exclusive": "10 a unit for exactly one player and 1 a unit for everyone else",
+    "ten_one_ties": "10 or 1 a unit, drawn by lot for each player",
+    "one_to_twenty": "1 to 20 a unit, drawn by lot for each player",
+}
+TERSE_RANGES = {"ten_one_exclusive": "1 | 10", "ten_one_ties": "1 10", "one_to_twenty": "1 - 20"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRules:
+    """The rules, the same for every seat."""
+
+    items: tuple[str, ...]
+    stock: int
+    values: ValueRule
+    num_rounds: int
+    reply: str
+    """How to write a proposal."""
+
+
+def terse_rules(rules: SplitRules) -> str:
+    """Items, stock, then what follows a letter.
+
+    `v`: values, with `|` where one player alone has the high one, `=` for equal sums, `!` for a conflict;
+    `x`: number of rounds; `n`: number of players, if more than two.
+    """
+    told = [*rules.items, str(rules.stock), "v", TERSE_RANGES[rules.values.generator]]
+    told += ["="] if rules.values.equal_totals else []
+    told += ["!"] if rules.values.at_least_one_conflict else []
+    told.append(f"x {rules.num_rounds}")
+    if rules.values.num_players > 2:
+        told.append(f"n {rules.values.num_players}")
+    return " ".join(told)
+
+
+def terse_round(seat: int, values: Table, last_claims: Table) -> str:
+    """The others' last claims (`go` in the first round), own values, the others' values."""
+    others = [place for place in range(len(values)) if place != seat]
+    claims: list[str | int] = (
+        [number for place in others for number in last_claims[place]] if last_claims else []
+    )
+    worths = [*values[seat], *(number for place in others for number in values[place])]
+    return " ".join(map(str, [*(claims or ["go"]), *worths]))
+
+
+def full_rules(rules: SplitRules, player: str, others: str) -> str:
+    """Who plays, what is divided and how, and how to reply."""
+    drawn = f"Values are drawn anew each round: an item is worth {RANGES[rules.values.generator]}."
+    if rules.values.equal_totals:
+        drawn += " Everyone's values have the same sum."
+    if rules.values.at_least_one_conflict:
+        drawn += " Not all have the same values."
+    return (
+        f"You are {player}. You divide items with {others}, without talking.\n"
+        f"There are {rules.num_rounds} rounds. In each, {rules.stock} {join_names(rules.items)} each"
+        " are on the table."
+        f" {drawn} Everyone sees all values.\n"
+        "All say at the same time how many units of each item they want. Where the claims to an item"
+        " are at most"
+        f" {rules.stock} together, each gets his claim and the rest is lost; where they are more, the"
+        f" {rules.stock} units"
+        " are divided in proportion to the claims.\n"
+        "You get your units times your values as points. You want as many points as you can get over"
+        " the whole game.\n"
+        f"Reply with your proposal for yourself: {rules.reply}. Any other reply claims nothing."
+    )
+
+
+def full_round(
+    heading: str,
+    players: tuple[str, ...],
+    seat: int,
+    items: tuple[str, ...],
+    told: tuple[Table, Table, tuple[float, ...]],
+) -> str:
+    """The values, and the claims and points of the last round; `told`: (values, last claims, points)."""
+    values, claims, points = told
+    lines = [heading]
+    if claims:
+        lines += [
+            f"Last round {_name(place, seat, player)} claimed {_listed(items, claims[place])}"
+            f" and got {number_text(round(points[place], 2))} points."
+            for place, player in enumerate(players)
+        ]
+    for place, player in enumerate(players):
+        worth = ", ".join(f"{item} {value}" for item, value in zip(items, values[place], strict=True))
+        lines.append(f"Values for {_name(place, seat, player)}: {worth}.")
+    return "\n".join([*lines, "Your proposal?"])
+
+
+def _name(place: int, seat: int, player: str) -> str:
+    return "you" if place == seat else player
+
+
+def _listed(items: tuple[str, ...], numbers: tuple[int, ...]) -> str:
+    return ", ".join(f"{number} {item}" for item, number in zip(items, numbers, strict=True))
