@@ -24,8 +24,8 @@ class SharedAdapters:
     """The adapters of one base model.
 
     Adapters are called `p0`, `p1`, ... inside, whatever their policies are called: a name that clashes with
-    one of PEFT's own prefixes, or contains another, can mix nothing up (B78). Switching sets which adapter the
-    layers apply and nothing else; PEFT's own `set_adapter` would also move `requires_grad` (B31).
+    one of PEFT's own prefixes, or contains another, can mix nothing up (B78). Switching sets which adapter
+    the layers apply and nothing else; PEFT's own `set_adapter` would also move `requires_grad` (B31).
     """
 
     def __init__(self, model: Any) -> None:
@@ -148,8 +148,8 @@ def fill(tensors: dict[str, nn.Parameter], state: dict[str, Tensor], *, whose: s
     if missing or unexpected or wrong:
         raise ValueError(
             f"weights for {whose} do not fit: missing {missing!r}, unexpected {unexpected!r}, shapes"
-            f" {wrong!r}; expected the tensors of the same base model and settings: load them with the settings"
-            " they were trained under"
+            f" {wrong!r}; expected the tensors of the same base model and settings: load them with those they"
+            " were trained under"
         )
     with torch.no_grad():
         for name, parameter in tensors.items():

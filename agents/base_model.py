@@ -59,7 +59,7 @@ class BaseModel:
 
 
 def load_base(settings: ModelSettings, *, seed: int) -> BaseModel:
-    """Make or load the base model; the embedded one is a function of `seed`. Global generators are left alone.
+    """Make or load the base model; the embedded one is a function of `seed`. Global luck is left alone.
 
     Raises:
         ValueError: if the folder holds no such model, or model, tokenizer and template do not fit.
@@ -108,7 +108,6 @@ def embedded_config(settings: EmbeddedModel, vocabulary: int) -> LlamaConfig:
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=None,  # a padding id would freeze that row of the embedding
-        attn_implementation="sdpa",
     )
 
 

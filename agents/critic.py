@@ -91,8 +91,8 @@ class Critic:
 def build_critic(base: BaseModel, *, seed: int) -> Critic:
     """A fresh critic, a function of `seed`; V is 0 everywhere at first.
 
-    Beside the embedded model it is a trunk of the same size, initialised anew; beside a model from a folder it
-    is an adapter of its own over the shared base.
+    Beside the embedded model it is a trunk of the same size, initialised anew; beside a model from a folder
+    it is an adapter of its own over the shared base.
     """
     own = derive_seed(seed, "critic")
     width = base.model.config.hidden_size

@@ -279,8 +279,8 @@ def check_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no name for a policy; expected up to 64 letters, digits, '_', '-' or '.', the first a"
-            " letter or digit: rename it in agents.policies"
+            f"{name!r} is no name for a policy; expected up to 64 letters, digits, '_', '-' or '.', the first"
+            " a letter or digit: rename it in agents.policies"
         )
     return name
 

@@ -1,4 +1,4 @@
-"""Where finished weights lie in a run folder; the entrant notation `RUN[@iteration][:player]`. No torch here."""
+"""Where finished weights lie in a run folder; the notation `RUN[@iteration][:player]`. No torch here."""
 
 import difflib
 import json

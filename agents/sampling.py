@@ -1,0 +1,43 @@
+"""Draws of one token per row: each from its own seed and scores, whatever else is in the batch (law 7)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coplay.games.chance import SEED_BITS, derive_seed
+
+_BELOW_ONE = 1.0 - 2.0**-53
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """One drawn column per row, and its log-prob under the distribution it was drawn from."""
+
+    columns: list[int]
+    log_probs: list[float]
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on a request's seed and the place of the token in the reply."""
+    return min(derive_seed(seed, position) / (1 << SEED_BITS), _BELOW_ONE)
+
+
+def draw(logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> Draws:
+    """Sample each row by its inverse distribution function: the first column whose cumulated mass exceeds u.
+
+    Args:
+        logits: (N, A) float32, finite.
+        temperatures: N numbers > 0.
+        uniforms: N numbers in [0, 1).
+    """
+    if len(set(temperatures)) == 1:
+        scaled = logits if temperatures[0] == 1.0 else logits / temperatures[0]
+    else:
+        scaled = logits / torch.tensor(temperatures, dtype=torch.float32, device=logits.device)[:, None]
+    log_probs = torch.log_softmax(scaled, -1)
+    mass = log_probs.double().exp().cumsum(-1)
+    wanted = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * mass[:, -1:]
+    columns = torch.searchsorted(mass, wanted, right=True).clamp_max_(logits.shape[1] - 1)
+    return Draws(columns.squeeze(1).tolist(), log_probs.gather(1, columns).squeeze(1).tolist())
