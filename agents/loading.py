@@ -49,7 +49,7 @@ class LoadedAgent:
         """Sample one reply to a text or a chat.
 
         Args:
-            messages: the user's text, or a chat of `role` (system, user, assistant) and `content`, a user last.
+            messages: the user's text, or a chat of `role` (system, user, assistant) and `content`, user last.
             choices: the replies to choose from; None samples freely.
             seed: equal seeds give equal replies.
             temperature: divides the logits.

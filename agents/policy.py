@@ -1,15 +1,12 @@
 """Trainable policies: a base model with one adapter, or a whole model; each with its frozen reference."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,145 +15,10 @@ from coplay.agents.base_model import BaseModel
 from coplay.agents.chat import ChatFormat
 from coplay.agents.runs import find_policy_folder
 from coplay.agents.settings import LoraWeights, PolicySettings
-from coplay.agents.trunk import Trunk
+from coplay.agents.weights import AdapterWeights, Network, Weights, WholeWeights
 from coplay.games.chance import derive_seed
 
-ADAPTER_FILE = "adapter_model.safetensors"
-MODEL_FILE = "model.safetensors"
-CONFIG_FILE = "adapter_config.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A trunk and the output head over it."""
-
-    trunk: Trunk
-    head: Any
-
-
-class Weights(Protocol):
-    """A policy's own tensors, where they act, and their form on disk."""
-
-    network: Network
-
-    def tensors(self) -> dict[str, nn.Parameter]:
-        """The policy's own parameters, by names that do not depend on the policy's name."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Write them so that the libraries they come from read them."""
-        ...
-
-    def read(self, folder: Path) -> dict[str, Tensor]:
-        """The tensors that `save` wrote.
-
-        Raises:
-            ValueError: if the folder holds no such file.
-        """
-        ...
-
-
-class AdapterWeights:
-    """One LoRA adapter over the shared base."""
-
-    def __init__(self, base: BaseModel, settings: LoraWeights, *, seed: int) -> None:
-        self.base = base
-        self.settings = settings
-        self.adapter = base.add_adapter(settings, seed=seed)
-        self.network = self._network((self.adapter,))
-
-    def _network(self, names: tuple[str, ...]) -> Network:
-        model = self.base.model
-        return Network(Trunk(model.get_decoder(), self.base.adapters, names), model.get_output_embeddings())
-
-    def tensors(self) -> dict[str, nn.Parameter]:
-        """LoRA A and B of every adapted layer, float32."""
-        return self.base.adapters.tensors(self.adapter)
-
-    def reference(self, *, started: bool) -> Network:
-        """The bare base; or, for a policy that started from an adapter, a frozen copy of that one (B79)."""
-        return self._network((self.base.adapters.copy(self.adapter, self.settings),) if started else ())
-
-    def save(self, folder: Path) -> None:
-        """Write the adapter as PEFT does: `PeftModel.from_pretrained(base, folder)` reads it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors().items()}
-        save_file(state, folder / ADAPTER_FILE, metadata={"format": "pt"})
-        config = self.base.adapters.config(self.adapter)
-        inference_mode, config.inference_mode = config.inference_mode, True
-        config.save_pretrained(str(folder))
-        config.inference_mode = inference_mode
-        described = folder / CONFIG_FILE
-        content = json.loads(described.read_text(encoding="utf-8"))
-        if isinstance(content["target_modules"], list):
-            content["target_modules"].sort()  # PEFT writes a set: its order changes from process to process
-        described.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-    def read(self, folder: Path) -> dict[str, Tensor]:
-        """The adapter's tensors; its rank and scale must be those of these settings."""
-        path, described = folder / ADAPTER_FILE, folder / CONFIG_FILE
-        if not path.is_file() or not described.is_file():
-            raise ValueError(
-                f"{str(folder)!r} holds no LoRA adapter; expected {ADAPTER_FILE!r}, config beside it"
-            )
-        saved = json.loads(described.read_text(encoding="utf-8"))
-        if (saved["r"], saved["lora_alpha"]) != (self.settings.rank, self.settings.alpha):
-            raise ValueError(
-                f"the adapter in {str(folder)!r} has rank {saved['r']} and alpha {saved['lora_alpha']};"
-                f" expected {self.settings.rank} and {self.settings.alpha}: set the policy's weights.rank and"
-                " weights.alpha"
-            )
-        return load_file(path)
-
-
-class WholeWeights:
-    """A copy of the base model, trained whole."""
-
-    def __init__(self, base: BaseModel) -> None:
-        self.base = base
-        self.model = base.copy_model()
-        self.network = network_of(self.model)
-
-    def tensors(self) -> dict[str, nn.Parameter]:
-        """All parameters of the model, tied ones once."""
-        return dict(self.model.named_parameters())
-
-    def reference(self, *, started: bool) -> Network:
-        """The base, which nobody trains; or a frozen copy of the weights the policy started from."""
-        if not started:
-            return Network(Trunk(self.base.model.get_decoder(), self.base.adapters), head_of(self.base.model))
-        twin = self.base.copy_model()
-        start = {name: tensor.detach() for name, tensor in self.tensors().items()}
-        fill(dict(twin.named_parameters()), start, whose="the reference")
-        twin.requires_grad_(False)
-        return network_of(twin)
-
-    def save(self, folder: Path) -> None:
-        """Write a transformers folder: config, weights, tokenizer."""
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors().items()}
-        save_file(state, folder / MODEL_FILE, metadata={"format": "pt"})
-        self.model.config.architectures = [type(self.model).__name__]
-        self.model.config.save_pretrained(str(folder))
-        self.base.tokenizer.save_pretrained(str(folder))
-
-    def read(self, folder: Path) -> dict[str, Tensor]:
-        """The model's tensors."""
-        path = folder / MODEL_FILE
-        if not path.is_file():
-            raise ValueError(f"{str(folder)!r} holds no whole model; expected a file {path.name!r}")
-        return load_file(path)
-
-
-def head_of(model: Any) -> Any:
-    """The output head of a causal language model."""
-    return model.get_output_embeddings()
-
-
-def network_of(model: Any) -> Network:
-    """Trunk and head of a model of its own."""
-    return Network(Trunk(model.get_decoder()), head_of(model))
 
 
 class Policy:
