@@ -44,7 +44,7 @@ class Number(Grammar):
         listed = bool(self.values) and self.low is None and self.high is None
         if not ranged and not listed:
             raise ValueError(f"{self!r}; expected either low and high or a non-empty tuple of values")
-        least, most = self._ends()
+        least, most = self.ends()
         if (
             least > most
             or max(abs(least), abs(most)) >= LARGEST
@@ -54,7 +54,8 @@ class Number(Grammar):
                 f"{self!r}; expected low <= high, below {LARGEST} in size, and all values different"
             )
 
-    def _ends(self) -> tuple[int, int]:
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest value."""
         if self.values is not None:
             return min(self.values), max(self.values)
         assert self.low is not None and self.high is not None
@@ -66,7 +67,7 @@ class Number(Grammar):
             return False
         if self.values is not None:
             return value in self.values
-        least, most = self._ends()
+        least, most = self.ends()
         return least <= value <= most
 
     def parse(self, text: str) -> Action:
@@ -94,7 +95,7 @@ class Number(Grammar):
         """All values, if few."""
         if self.values is not None:
             return self.values if len(self.values) <= MAX_LABELS else None
-        least, most = self._ends()
+        least, most = self.ends()
         return tuple(range(least, most + 1)) if most - least < MAX_LABELS else None
 
     def labels(self) -> tuple[str, ...] | None:

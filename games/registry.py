@@ -81,7 +81,7 @@ def game_class(name: str) -> type[Game[Any]]:
 
 
 def available_games() -> tuple[str, ...]:
-    """All names that `make_game` takes, sorted; a plug-in that cannot be loaded is left out with a warning."""
+    """All names that `make_game` takes; plug-ins that cannot be loaded are left out with a warning."""
     for name, plugin in _plugins().items():
         if name not in _GAMES:
             try:

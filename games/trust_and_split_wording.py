@@ -114,7 +114,7 @@ def _terse_turn(parameters: TrustAndSplitParameters, view: RoundView) -> str:
     """The other's last claim and own value, and no more if values are public and nobody talks.
 
     `go` stands for the claim in the first round. With private hands, `u` or `l` tells the other's class, and
-    the own hand stands for the value. Messages are quoted; with talk, `say` or `claim` tells what is asked for.
+    the own hand stands for the value. Messages are quoted; with talk, `say` or `claim` tells what is wanted.
     """
     told = []
     if view.starts:

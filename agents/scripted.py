@@ -1,0 +1,246 @@
+"""Agents that follow a fixed rule: anchors of evaluation, opponents to train against, players of tests.
+
+They read `Observation.facts` and answer through the grammar. With more than two players, "the others
+cooperated" means every one of them did. To cooperate is to play the first move, to defect the last.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
+from coplay.games import Fields, FreeText, Move, Number, Observation, derive_seed, nearest
+
+LINE = "Let us share fairly."
+"""What scripted agents say where they must say something."""
+HANDS = ("rock", "paper", "scissors")
+
+Rule = Callable[[Observation, "ScriptedAgent", TurnKey], Any]
+"""From an observation to a move value of its grammar."""
+
+
+class UnknownAgentError(ValueError):
+    """No scripted agent has this name."""
+
+
+class AgentGameError(ValueError):
+    """A scripted agent was seated in a game it has no rule for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ScriptedAgent:
+    """One player of one episode that follows a rule."""
+
+    name: str
+    seat: Seat
+    script: "Script"
+    provoked: bool = False
+    """Whether any other player ever defected, as far as this agent has seen."""
+
+    @property
+    def policy(self) -> str:
+        """The name; there are no weights."""
+        return self.name
+
+    async def reply(self, observation: Observation, key: TurnKey) -> Reply:
+        """Answer by the rule."""
+        grammar = observation.grammar
+        if isinstance(grammar, FreeText):
+            text = grammar.write(self.script.line(observation)[: grammar.max_characters].strip())
+        else:
+            text = grammar.write(self.script.rule(observation, self, key))
+        return Reply(text=text, policy=self.name)
+
+    def close(self, observation: Observation) -> None:
+        """Nothing to read: there are no tokens."""
+        return None
+
+    def fork(self) -> "ScriptedAgent":
+        """An independent copy in the same state of memory."""
+        return replace(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What makes a scripted agent."""
+
+    rule: Rule
+    games: frozenset[str] | None
+    """The games it plays; None means any."""
+    line: Callable[[Observation], str] = lambda observation: LINE
+    """What it says where it must say something."""
+
+
+def _random(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
+    """Any move of the grammar, each equally likely."""
+    grammar, lot = observation.grammar, (agent.seat.seed, key.step, key.attempt)
+    labels = grammar.labels()
+    if labels is not None:
+        action = grammar.parse(labels[derive_seed(*lot) % len(labels)])
+        assert isinstance(action, Move)
+        return action.value
+    if isinstance(grammar, Number):
+        least, most = grammar.ends()
+        numbers = range(least, most + 1) if grammar.values is None else grammar.values
+        return numbers[derive_seed(*lot) % len(numbers)]
+    if isinstance(grammar, Fields):
+        size = grammar.high - grammar.low + 1
+        return {name: grammar.low + derive_seed(*lot, name) % size for name in grammar.names}
+    raise AgentGameError(
+        f"agent 'random' cannot draw from {grammar!r}; expected a grammar that lists its labels"
+    )
+
+
+# Iterated matrix games.
+
+
+def _first(observation: Observation) -> str:
+    return str(observation.facts["moves"][0])
+
+
+def _last(observation: Observation) -> str:
+    return str(observation.facts["moves"][-1])
+
+
+def _others_cooperated(observation: Observation, player: str) -> bool:
+    """True too in the first round."""
+    last: Mapping[str, str] = observation.facts.get("last", {})
+    cooperate = observation.facts["cooperate"]
+    return all(move == cooperate[name] for name, move in last.items() if name != player)
+
+
+def _always_cooperate(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> str:
+    return _first(observation)
+
+
+def _always_defect(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> str:
+    return _last(observation)
+
+
+def _tit_for_tat(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> str:
+    kind = _others_cooperated(observation, agent.seat.player)
+    return _first(observation) if kind else _last(observation)
+
+
+def _grim(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> str:
+    agent.provoked = agent.provoked or not _others_cooperated(observation, agent.seat.player)
+    return _last(observation) if agent.provoked else _first(observation)
+
+
+def _win_stay_lose_shift(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> str:
+    """Keep the move if all others cooperated, else change between the first and the last move."""
+    last: Mapping[str, str] = observation.facts.get("last", {})
+    own = last.get(agent.seat.player, _first(observation))
+    if _others_cooperated(observation, agent.seat.player):
+        return own
+    return _last(observation) if own == _first(observation) else _first(observation)
+
+
+# Splits.
+
+
+def _claim_share(observation: Observation, part: Mapping[str, float] | float) -> Any:
+    """Claim a part of each item (of the coins): the nearest number allowed, the smaller of two."""
+    facts, grammar = observation.facts, observation.grammar
+    if facts["game"] == "split":
+        stock = facts["stock"]
+        parts = part if isinstance(part, Mapping) else dict.fromkeys(facts["items"], part)
+        return {item: _nearest_number(range(stock + 1), parts[item] * stock) for item in facts["items"]}
+    assert isinstance(grammar, Number) and not isinstance(part, Mapping)
+    allowed = facts["claims"] or range(facts["coins"] + 1)
+    return _nearest_number(allowed, part * facts["coins"])
+
+
+def _nearest_number(allowed: Iterable[int], target: float) -> int:
+    return min(allowed, key=lambda number: (abs(number - target), number))
+
+
+def _greedy(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
+    return _claim_share(observation, 1.0)
+
+
+def _fair(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
+    return _claim_share(observation, 0.5)
+
+
+def _part_by_value(own: float, best_other: float) -> float:
+    return 0.5 if own == best_other else float(own > best_other)
+
+
+def _welfare_maximising(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
+    """Claim all of what nobody values more, half where the highest value is shared, none of the rest.
+
+    Where hands are private, believe the hand that the other last named; claim half if he named none.
+    """
+    facts, player = observation.facts, agent.seat.player
+    if facts["game"] == "split":
+        values: Mapping[str, Mapping[str, int]] = facts["values"]
+        others = [worth for name, worth in values.items() if name != player]
+        parts = {
+            item: _part_by_value(own, max(worth[item] for worth in others))
+            for item, own in values[player].items()
+        }
+        return _claim_share(observation, parts)
+    if "value" in facts:
+        return _claim_share(observation, _part_by_value(facts["value"], facts["other_value"]))
+    theirs = _named_hand(facts["heard"])
+    ahead = 0 if theirs is None else (HANDS.index(facts["hand"]) - HANDS.index(theirs)) % 3
+    return _claim_share(observation, {0: 0.5, 1: 1.0, 2: 0.0}[ahead])
+
+
+def _named_hand(heard: Iterable[str]) -> str | None:
+    """The hand in the last message that names exactly one."""
+    hand = None
+    for text in heard:
+        named = {word for word in text.lower().replace(".", " ").replace(",", " ").split() if word in HANDS}
+        hand = next(iter(named)) if len(named) == 1 else hand
+    return hand
+
+
+def _own_hand(observation: Observation) -> str:
+    """The truth about the own hand, where it is private."""
+    hand = observation.facts.get("hand")
+    return LINE if hand is None else f"My hand is {hand}."
+
+
+MATRIX = frozenset({"iterated_matrix"})
+SPLITS = frozenset({"split", "trust_and_split"})
+
+SCRIPTED: dict[str, Script] = {
+    "always_cooperate": Script(rule=_always_cooperate, games=MATRIX),
+    "always_defect": Script(rule=_always_defect, games=MATRIX),
+    "tit_for_tat": Script(rule=_tit_for_tat, games=MATRIX),
+    "grim": Script(rule=_grim, games=MATRIX),
+    "win_stay_lose_shift": Script(rule=_win_stay_lose_shift, games=MATRIX),
+    "random": Script(rule=_random, games=None),
+    "greedy": Script(rule=_greedy, games=SPLITS),
+    "welfare_maximising": Script(rule=_welfare_maximising, games=SPLITS, line=_own_hand),
+    "fair": Script(rule=_fair, games=SPLITS),
+}
+
+
+def scripted_agent(name: str) -> AgentFactory:
+    """The factory of the scripted agent called `name`; it refuses seats in games the agent has no rule for.
+
+    Raises:
+        UnknownAgentError: if there is none.
+    """
+    if name not in SCRIPTED:
+        options = tuple(SCRIPTED)
+        raise UnknownAgentError(
+            f"agent {name!r} is unknown; expected one of {options!r}{nearest(name, options)}"
+        )
+    script = SCRIPTED[name]
+
+    def sit_down(seat: Seat) -> ScriptedAgent:
+        if script.games is not None and seat.game not in script.games:
+            able = tuple(
+                other for other, each in SCRIPTED.items() if each.games is None or seat.game in each.games
+            )
+            raise AgentGameError(
+                f"agent {name!r} has no rule for game {seat.game!r}; expected one of"
+                f" {tuple(sorted(script.games))!r}, or an agent for this game: {able!r}"
+            )
+        return ScriptedAgent(name=name, seat=seat, script=script)
+
+    return sit_down
