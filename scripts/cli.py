@@ -1,0 +1,61 @@
+"""The console command `coplay`: find the subcommand, run it, turn user mistakes into one sentence and exit code 2."""
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "train": "train agents against each other from a configuration",
+    "play": "watch agents play one game, or sit in",
+    "evaluate": "returns and behaviour rates of trained agents against named opponents",
+    "games": "list the games, or describe one",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return its exit code: 0 done, 1 failed on the way, 2 asked for something impossible."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(_overview())
+        return 0 if words else 2
+    if words[0] not in COMMANDS:
+        near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        sys.stderr.write(f"coplay: unknown command {words[0]!r}{hint} expected one of {', '.join(COMMANDS)}\n")
+        return 2
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    module = importlib.import_module(f"coplay.scripts.{words[0]}")
+    try:
+        return int(module.main(words[1:]))
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("coplay: stopped; what was saved stays\n")
+        return 130
+    except (ValueError, KeyError) as error:
+        if os.environ.get("COPLAY_TRACEBACK"):
+            raise
+        sys.stderr.write(f"coplay: {_sentence(error)}\n")
+        return 2
+    except (ArithmeticError, RuntimeError, OSError) as error:
+        if os.environ.get("COPLAY_TRACEBACK"):
+            raise
+        sys.stderr.write(f"coplay: {_sentence(error)} (set COPLAY_TRACEBACK=1 to see where)\n")
+        return 1
+
+
+def _sentence(error: Exception) -> str:
+    text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
+    return str(text) or type(error).__name__
+
+
+def _overview() -> str:
+    lines = [f"  coplay {name:<10} {text}" for name, text in COMMANDS.items()]
+    return "Train language-model agents against each other.\n\n" + "\n".join(lines) + "\n\ncoplay COMMAND --help tells more.\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Who can be named on a command line: scripted agents, a human, and `RUN[@iteration][:player]`."""
+
+from pathlib import Path
+
+from coplay.agents.base import AgentFactory
+from coplay.agents.human import human_factory
+from coplay.agents.runs import find_run, parse_entrant
+from coplay.agents.scripted import SCRIPTED, scripted_agent
+from coplay.training.evaluate import Contestant
+from coplay.training.messages import ConfigError, nearest
+
+HUMAN = "human"
+
+
+def contestant(text: str, *, player: str, run_seed: int) -> Contestant:
+    """Whoever a word names, for one seat.
+
+    Raises:
+        ConfigError: if it names nobody.
+    """
+    factory: AgentFactory
+    if text == HUMAN:
+        return Contestant(label=HUMAN, factory=human_factory())
+    if text in SCRIPTED:
+        return Contestant(label=text, factory=scripted_agent(text))
+    run, iteration, named = parse_entrant(text)
+    if not is_run(run):
+        known = (*SCRIPTED, HUMAN)
+        raise ConfigError(
+            f"{text!r} is no scripted agent and no run; expected RUN[@iteration][:player] or one of"
+            f" {', '.join(known)}{nearest(text, known)}"
+        )
+    from coplay.agents.loading import load_agent
+
+    agent = load_agent(run, named or player, iteration=iteration)
+    return Contestant(label=agent.policy.label, factory=agent.factory(seed=run_seed))
+
+
+def is_run(text: str) -> bool:
+    """True if a word names a run folder."""
+    try:
+        return find_run(text) is not None
+    except ValueError:
+        return False
+
+
+def run_folder(text: str) -> Path:
+    """The folder of a run, named by path or by its name in `runs/`."""
+    return find_run(text)

@@ -1,0 +1,85 @@
+"""`coplay evaluate RUN[@iteration] ... --against a,b,c [--games N] [--seed S] [--json FILE]`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from coplay.agents.runs import parse_entrant
+from coplay.scripts.entrants import contestant, run_folder
+from coplay.training.evaluate import Contestant, Result, evaluate, pairings
+from coplay.training.run import read_config
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Evaluate trained runs and print one table for each."""
+    parser = argparse.ArgumentParser(prog="coplay evaluate", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN[@iteration]", help="run folders or names in runs/")
+    parser.add_argument("--against", default=None, help="opponents, by comma (default: the run's anchors)")
+    parser.add_argument("--games", type=int, default=128, help="games per pairing and seat (default 128)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the evaluation's luck (default 0)")
+    parser.add_argument("--json", type=Path, default=None, help="write the results there as well")
+    asked = parser.parse_args(arguments)
+    found = {}
+    for entrant in asked.runs:
+        results = evaluate_entrant(
+            entrant,
+            against=asked.against.split(",") if asked.against else None,
+            games=asked.games,
+            seed=asked.seed,
+        )
+        found[entrant] = [result.model_dump() for result in results]
+        print_results(entrant, results)
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int, seed: int) -> list[Result]:
+    """Self-play and play against each named opponent, in the entrant's own game."""
+    run, iteration, _ = parse_entrant(entrant)
+    folder = run_folder(run)
+    config = read_config(folder)
+    game, seats = config.make_game(), config.seats()
+    at = "" if iteration is None else f"@{iteration}"
+    loaded: dict[str, Contestant] = {}
+
+    def seated(agent: str, player: str) -> Contestant:
+        if agent not in config.agents.policies:
+            return contestant(agent, player=player, run_seed=seed)
+        if agent not in loaded:
+            loaded[agent] = contestant(f"{folder}{at}:{agent}", player=player, run_seed=seed)
+        return loaded[agent]
+
+    home = {player: seated(agent, player) for player, agent in seats.items()}
+    own = {
+        player: home[player]
+        for player, agent in seats.items()
+        if agent in config.agents.policies and config.agents.policies[agent].trained
+    }
+    names = config.evaluate.anchors if against is None else against
+    first = game.spec.players[0]
+    anchors = [contestant(name, player=first, run_seed=seed) for name in names]
+    return evaluate(game, pairings(game.spec.players, own, home, anchors), games=games, seed=seed)
+
+
+def print_results(title: str, results: Sequence[Result]) -> None:
+    """One table: returns a tick with 95 % intervals over games, cooperation, malformed share."""
+    table = Table(title=f"{title}: mean [95 % bootstrap interval over games], return per round")
+    for heading in ("opponent", "own return", "opponent's return", "cooperation", "malformed", "games", "failed"):
+        table.add_column(heading, justify="left" if heading == "opponent" else "right")
+    for result in results:
+        table.add_row(
+            result.opponent,
+            str(result.own),
+            str(result.other) if result.other else "",
+            str(result.cooperation) if result.cooperation else "",
+            f"{result.malformed:.3f}",
+            str(result.games),
+            str(result.failed),
+        )
+    Console(file=sys.stdout, width=110).print(table)

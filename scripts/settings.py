@@ -1,0 +1,128 @@
+"""From a TOML file and flags to a run's configuration: both say the same fields, both are checked by the same models."""
+
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from coplay.games import available_games
+from coplay.games.registry import game_class
+from coplay.training.config import RunConfig
+from coplay.training.messages import ConfigError, explain, field_paths, nearest
+
+DEFAULT_CONFIG = "dilemma_aligned"
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Configurations that come with the package, by name."""
+    folder = resources.files("coplay.scripts") / "configs"
+    found = [Path(str(entry)) for entry in folder.iterdir() if entry.name.endswith(".toml")]
+    return {path.stem: path for path in sorted(found)}
+
+
+def read_settings(config: str | None, flags: Sequence[str]) -> RunConfig:
+    """A checked configuration from a file (or a shipped one's name) and `--section.field value` flags over it.
+
+    Raises:
+        ConfigError: one sentence about the first thing that is wrong.
+    """
+    data = _read_toml(config or DEFAULT_CONFIG)
+    for path, value in parse_flags(flags):
+        _put(data, path, value)
+    return check_settings(data)
+
+
+def check_settings(data: dict[str, Any]) -> RunConfig:
+    """Validate nested settings.
+
+    Raises:
+        ConfigError: one sentence about the first thing that is wrong.
+    """
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, RunConfig)) from None
+
+
+def parse_flags(flags: Sequence[str]) -> list[tuple[list[str], Any]]:
+    """`--a.b-c 1 2` to (["a", "b_c"], [1, 2]); a flag without values is True, `--no-x` False.
+
+    Raises:
+        ConfigError: if a word is no flag, or no field of that name exists.
+    """
+    found: list[tuple[list[str], Any]] = []
+    place = 0
+    while place < len(flags):
+        flag = flags[place]
+        if not flag.startswith("--"):
+            raise ConfigError(f"unexpected argument {flag!r}; expected --section.field value")
+        name, equals, glued = flag[2:].partition("=")
+        place += 1
+        words = [glued] if equals else []
+        while place < len(flags) and not flags[place].startswith("--"):
+            words.append(flags[place])
+            place += 1
+        path = name.replace("-", "_").split(".")
+        value: Any = [_literal(word) for word in words]
+        if len(words) == 1:
+            value = value[0]
+        elif not words:
+            value = True
+            if path[-1].startswith("no_"):
+                path[-1], value = path[-1].removeprefix("no_"), False
+        found.append((path, value))
+    return found
+
+
+def known_fields() -> list[str]:
+    """Every dotted field a configuration can have, those of all installed games included."""
+    games = [f"game.{name}" for game in available_games() for name in field_paths(game_class(game).Parameters)]
+    return sorted({*field_paths(RunConfig), *games})
+
+
+def _read_toml(config: str) -> dict[str, Any]:
+    shipped = shipped_configs()
+    path = shipped.get(config, Path(config))
+    if not path.is_file():
+        raise ConfigError(
+            f"no configuration {config!r}; expected a TOML file or one of {', '.join(shipped)}{nearest(config, shipped)}"
+        )
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"'{path}' is no TOML: {error}") from None
+
+
+def _literal(word: str) -> Any:
+    """A TOML literal (number, true, list, table) or, if it is none, the word itself."""
+    try:
+        return tomllib.loads(f"value = {word}")["value"]
+    except tomllib.TOMLDecodeError:
+        return word
+
+
+def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
+    """Set one field; a new `kind` starts its section anew, since other kinds have other fields."""
+    dotted = ".".join(path)
+    fields = known_fields()
+    if dotted not in fields and not _inside_table(path):
+        raise ConfigError(f"unknown flag '--{dotted}'{nearest(dotted, fields).replace(chr(39), chr(39))}")
+    node = data
+    for part in path[:-1]:
+        below = node.get(part)
+        if not isinstance(below, dict):
+            below = node[part] = {}
+        node = below
+    if path[-1] == "kind" and node.get("kind") != value:
+        node.clear()
+    current = node.get(path[-1])
+    wants_list = isinstance(current, list) and not isinstance(value, list)
+    node[path[-1]] = [value] if wants_list else value
+
+
+def _inside_table(path: list[str]) -> bool:
+    """True for fields below names that people choose: seats and policies."""
+    return path[:2] in (["agents", "seats"], ["agents", "policies"]) and len(path) > 2  # noqa: PLR2004 - section, table, name

@@ -1,0 +1,95 @@
+"""`coplay train [CONFIG] [--section.field value] [--resume DIR] [--overwrite] [--dry-run]`."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from coplay.scripts.progress import Progress
+from coplay.scripts.settings import known_fields, read_settings, shipped_configs
+from coplay.training.config import RunConfig
+from coplay.training.messages import ConfigError
+
+USAGE = """coplay train [CONFIG] [--section.field value ...] [--overwrite] [--dry-run]
+coplay train --resume DIR
+
+CONFIG is a TOML file or the name of a shipped configuration ({configs}; default {default}).
+--dry-run renders one dialogue per seat, row lengths, memory and time per iteration, and trains nothing.
+
+Fields:
+{fields}
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train one run."""
+    words = list(arguments)
+    if "--help" in words or "-h" in words:
+        sys.stdout.write(usage())
+        return 0
+    switches = {name: _take(words, name) for name in ("--overwrite", "--dry-run")}
+    resume = _take_value(words, "--resume")
+    if resume is not None:
+        if words or any(switches.values()):
+            raise ConfigError("--resume takes its configuration from the run folder; expected no other argument")
+        return resume_training(Path(resume))
+    config = read_settings(words.pop(0) if words and not words[0].startswith("--") else None, words)
+    if switches["--dry-run"]:
+        from coplay.scripts.dry_run import dry_run
+
+        sys.stdout.write(dry_run(config))
+        return 0
+    return start_training(config, overwrite=switches["--overwrite"])
+
+
+def start_training(config: RunConfig, *, overwrite: bool = False) -> int:
+    """Train a new run to its end."""
+    from coplay.training.run import new_run
+
+    return _train(new_run(config, overwrite=overwrite))
+
+
+def resume_training(folder: Path) -> int:
+    """Go on with a run from its newest whole checkpoint."""
+    from coplay.training.run import resume_run
+
+    return _train(resume_run(folder))
+
+
+def usage() -> str:
+    """The help text, with every field and its meaning."""
+    from coplay.scripts.describe import describe_fields
+
+    configs = ", ".join(shipped_configs())
+    from coplay.scripts.settings import DEFAULT_CONFIG
+
+    return USAGE.format(configs=configs, default=DEFAULT_CONFIG, fields=describe_fields(known_fields()))
+
+
+def _train(run: "Run") -> int:  # noqa: F821 - imported late: torch takes seconds, bad input should not wait for it
+    from coplay.training.loop import train
+
+    config = run.config
+    title = f"{config.name} (seed {config.seed})"
+    players = run.game.spec.players
+    with Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update) as progress:
+        train(run, progress.report)
+    sys.stderr.write(f"run folder: {run.folder}\n")
+    return 0
+
+
+def _take(words: list[str], switch: str) -> bool:
+    if switch in words:
+        words.remove(switch)
+        return True
+    return False
+
+
+def _take_value(words: list[str], option: str) -> str | None:
+    if option not in words:
+        return None
+    place = words.index(option)
+    if place + 1 >= len(words):
+        raise ConfigError(f"{option} needs a value, e.g. {option} runs/NAME")
+    value = words[place + 1]
+    del words[place : place + 2]
+    return value

@@ -1,0 +1,248 @@
+"""A run as frozen settings: each field documented once, bounds in the type, unknown keys refused with the nearest name."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
+
+from coplay.agents.language import SamplingSettings
+from coplay.agents.scripted import SCRIPTED
+from coplay.agents.settings import EmbeddedModel, ModelSettings, PolicySettings, Settings
+from coplay.games import Game, GameParameters
+from coplay.games.registry import game_class
+from coplay.training.messages import ConfigError, explain, nearest
+from coplay.training.schedules import Constant, Schedule
+
+Whitening = Literal["off", "batch", "tick"]
+
+
+class AgentsSettings(Settings):
+    """Who plays: one base model, policies over it, and which of them (or which scripted agent) holds each seat."""
+
+    model: ModelSettings = EmbeddedModel()
+    """The base model that all adapters share."""
+    policies: dict[str, PolicySettings] = Field(default_factory=lambda: {"shared": PolicySettings()})
+    """Policies by name."""
+    seats: dict[str, str] = Field(default_factory=dict)
+    """Player -> policy or scripted agent; players not named get the first policy."""
+    sampling: SamplingSettings = SamplingSettings()
+    """How policies sample their replies."""
+
+
+class CollectSettings(Settings):
+    """How many games an iteration plays, and when a game counts as stuck."""
+
+    num_groups: int = Field(8, ge=1)
+    """Groups of games with the same luck (common random numbers) an iteration plays."""
+    group_size: int = Field(8, ge=1)
+    """Games in each group."""
+    max_failed_share: float = Field(0.1, ge=0, le=1)
+    """The run stops if a larger share of an iteration's games fails."""
+    time_limit: float | None = Field(None, gt=0)
+    """Seconds of wall time after which a game that waits for a reply is failed."""
+
+
+class ReturnsEstimator(Settings):
+    """Advantage = discounted reward-to-go minus a baseline: A_t = G_t - b_t."""
+
+    kind: Literal["returns"] = "returns"
+    discount: float = Field(0.9, ge=0, le=1)
+    """gamma, per tick."""
+    reward_scale: float = Field(1.0, gt=0)
+    """Divides raw rewards first; beta and penalties are in scaled units too."""
+    baseline: Literal["leave_one_out", "running_mean", "none"] = "leave_one_out"
+    """Mean of the others in the group (RLOO), mean of earlier iterations per (player, opponents), or nothing."""
+
+
+class CriticEstimator(Settings):
+    """Generalised advantage estimation over a critic that all players share."""
+
+    kind: Literal["critic"] = "critic"
+    discount: float = Field(0.9, ge=0, le=1)
+    """gamma, per tick."""
+    reward_scale: float = Field(1.0, gt=0)
+    """Divides raw rewards first."""
+    gae_lambda: Schedule = Constant(level=0.95)
+    """lambda of GAE, by update number."""
+    loss: Literal["huber", "mse"] = "huber"
+    """Loss of the value against its target A + V."""
+    lr: Schedule = Constant(level=1e-3)
+    """Learning rate of the critic, by update number."""
+    gradient_clip: float | None = Field(1.0, gt=0)
+    """Largest gradient norm of the critic."""
+
+
+EstimatorSettings = Annotated[ReturnsEstimator | CriticEstimator, Field(discriminator="kind")]
+
+
+class ShapingBase(Settings):
+    """What every shaping may do around itself; all statistics are masked and over the rows of one policy."""
+
+    whiten_before: Whitening = "off"
+    """Whiten advantages before shaping."""
+    whiten_after: Whitening = "off"
+    """Whiten credits after shaping."""
+    centre_after: Whitening = "off"
+    """Subtract the mean of the credits after shaping."""
+
+
+class Independent(ShapingBase):
+    """Credit is the own advantage."""
+
+    kind: Literal["independent"] = "independent"
+
+
+class SharedReward(ShapingBase):
+    """Credit is the sum of all players' advantages."""
+
+    kind: Literal["shared_reward"] = "shared_reward"
+
+
+class AdvantageAlignment(ShapingBase):
+    """Credit c_t = A_t + beta w_t sum_j A^j_t with w_t = gamma sum_{k<t} gamma^(t-k) A_k (arXiv 2406.14662)."""
+
+    kind: Literal["advantage_alignment"] = "advantage_alignment"
+    beta: Schedule = Constant(level=0.3)
+    """Weight of the alignment term in scaled reward units, by update number."""
+    discount: float | None = Field(None, ge=0, le=1)
+    """gamma of the weight; None takes the estimator's."""
+    include_current: bool = False
+    """Sum over k <= t (convention I) in place of k < t (convention P)."""
+    normalise: Literal["none", "t", "t+1"] = "none"
+    """Replace the discounted sum by a mean over the ticks so far (the N variants)."""
+    sign: bool = False
+    """Use only the sign of the weight."""
+    clip: float | None = Field(None, gt=0)
+    """Clip the weight to [-clip, clip]."""
+    force_first: bool = False
+    """Set the first tick's weight to 1."""
+
+
+ShapingSettings = Annotated[Independent | SharedReward | AdvantageAlignment, Field(discriminator="kind")]
+
+
+class ObjectiveSettings(Settings):
+    """Token-wise REINFORCE and its regularisers."""
+
+    importance: Literal["token", "turn", "sequence", "none"] = "token"
+    """Over what the ratio trainer / sampler is taken; truncated from above, detached."""
+    importance_cap: float | None = Field(2.0, gt=0)
+    """Largest importance weight; None = no cap."""
+    entropy_coefficient: Schedule = Constant(level=0.0)
+    """Weight of the entropy bonus, by update number."""
+    entropy_top_k: int | None = Field(None, ge=2)
+    """Entropy over the k likeliest tokens, renormalised; None = all allowed tokens."""
+    entropy_mask_regex: str | None = None
+    """Entropy only on turns whose reply the pattern is found in; None = all turns."""
+    kl_coefficient: float = Field(0.0, ge=0)
+    """Weight of the KL term to the reference policy (k3 estimator)."""
+    kl_drop_likelier: bool = False
+    """Leave out tokens which the reference finds likelier than the policy."""
+    visitation: bool = False
+    """Weigh tick t by gamma^t, so that the gradient is that of the discounted return."""
+    normaliser: Literal["trajectories", "tokens"] = "trajectories"
+    """What the summed loss of the whole batch is divided by."""
+
+
+class UpdateSettings(Settings):
+    """How weights move."""
+
+    num_updates: int = Field(100, ge=1)
+    """Iterations of the run, one update of each trained policy in each."""
+    lr: Schedule = Constant(level=5e-4)
+    """Learning rate of Adam, by update number."""
+    gradient_clip: float | None = Field(1.0, gt=0)
+    """Largest gradient norm of a policy."""
+    micro_batch_tokens: int = Field(16384, ge=1)
+    """Padded tokens of one forward pass; a longer row goes alone."""
+    threads: int = Field(1, ge=1)
+    """CPU threads; a resumed run reproduces the first one only at the same number."""
+
+
+class StorageSettings(Settings):
+    """What a run leaves behind, and how often."""
+
+    folder: str = "runs"
+    """Where run folders stand."""
+    every: int = Field(1, ge=0)
+    """Store the rollouts of every n-th iteration; 0 = none."""
+    credits: bool = True
+    """Store each token's credit and its parts with them."""
+    checkpoint_every: int = Field(10, ge=1)
+    """Save weights and optimisers after every n-th update; the last one is always saved."""
+    keep: int | None = Field(3, ge=1)
+    """How many of the newest checkpoints stay (the best one stays too); None = all."""
+
+
+class EvaluateSettings(Settings):
+    """Evaluation during training, in games of their own."""
+
+    every: int = Field(0, ge=0)
+    """Evaluate after every n-th update, and at start and end; 0 = never."""
+    anchors: tuple[str, ...] = ()
+    """Scripted agents to meet, besides self-play."""
+    games: int = Field(32, ge=1)
+    """Games per pairing and seat."""
+
+
+class RunConfig(Settings):
+    """One training run."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the run's folder."""
+    seed: int = Field(1, ge=0)
+    """All luck of the run is a function of it."""
+    game: SerializeAsAny[GameParameters]
+    """Kind and parameters of the game."""
+    agents: AgentsSettings = AgentsSettings()
+    collect: CollectSettings = CollectSettings()
+    estimator: EstimatorSettings = ReturnsEstimator()
+    shaping: ShapingSettings = Independent()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    update: UpdateSettings = UpdateSettings()
+    storage: StorageSettings = StorageSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+    @field_validator("game", mode="before")
+    @classmethod
+    def _find_game(cls, value: Any) -> Any:
+        if isinstance(value, GameParameters):
+            return value
+        if not isinstance(value, dict) or "kind" not in value:
+            raise ConfigError(f"section 'game' is {value!r}; expected a table with a 'kind' and parameters")
+        parameters = game_class(value["kind"]).Parameters
+        try:
+            return parameters(**value)
+        except ValidationError as error:
+            raise ConfigError(explain(error, parameters, prefix="game")) from None
+
+    @model_validator(mode="after")
+    def _check_seats(self) -> "RunConfig":
+        players = self.make_game().spec.players
+        known = (*self.agents.policies, *SCRIPTED)
+        for player, agent in self.agents.seats.items():
+            if player not in players:
+                raise ConfigError(
+                    f"'agents.seats' names player {player!r}, but the game's players are"
+                    f" {', '.join(map(repr, players))}{nearest(player, players)}"
+                )
+            if agent not in known:
+                raise ConfigError(
+                    f"'agents.seats.{player}' is {agent!r}, which is no policy"
+                    f" ({', '.join(map(repr, self.agents.policies))}) and no scripted agent{nearest(agent, known)}"
+                )
+        for anchor in self.evaluate.anchors:
+            if anchor not in SCRIPTED:
+                raise ConfigError(f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}")
+        if not any(self.agents.policies[name].trained for name in self.seats().values() if name in self.agents.policies):
+            raise ConfigError("no seat is held by a trained policy; give one to 'agents.seats' or drop that section")
+        return self
+
+    def make_game(self) -> Game[Any]:
+        """The game this run plays."""
+        kind: str = self.game.kind  # type: ignore[attr-defined]
+        return game_class(kind)(self.game)
+
+    def seats(self) -> dict[str, str]:
+        """Who holds each seat, in the game's order of players."""
+        first = next(iter(self.agents.policies))
+        return {player: self.agents.seats.get(player, first) for player in self.make_game().spec.players}

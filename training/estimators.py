@@ -1,0 +1,130 @@
+"""From rewards (and values) to advantages per tick, for every player at once."""
+
+import torch
+from torch import Tensor
+
+from coplay.training.baselines import RunningMeans, leave_one_out, running_mean_baseline, running_mean_key
+from coplay.training.config import CriticEstimator, EstimatorSettings, ReturnsEstimator
+from coplay.training.credit import discounted_returns, generalized_advantages
+from coplay.training.masked import masked_mean
+from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
+
+
+class CriticNotApplicableError(ValueError):
+    """A critic needs a value at every tick of every player with tokens."""
+
+
+def estimate(
+    settings: EstimatorSettings,
+    table: TickTable,
+    *,
+    running_means: RunningMeans,
+    values: TickValues | None = None,
+    update: int = 0,
+) -> Estimate:
+    """Advantages of all players under the run's estimator.
+
+    Players without tokens have no values: under a critic their advantages come from returns (rule 3).
+    """
+    if isinstance(settings, ReturnsEstimator):
+        return returns_estimate(settings, table, running_means=running_means)
+    assert values is not None
+    return critic_estimate(settings, table, values, running_means=running_means, update=update)
+
+
+def returns_estimate(
+    settings: ReturnsEstimator, table: TickTable, *, running_means: RunningMeans, bootstrap: Tensor | None = None
+) -> Estimate:
+    """A_t = G_t - b_t with b_t the mean of the others in the group at tick t (RLOO), or a running mean.
+
+    A row that is alone in its group at tick t takes the running mean of (player, opponents) as baseline, read before
+    it is updated (rule 1).
+    """
+    returns = discounted_returns(table.rewards, discount=settings.discount, mask=table.mask, bootstrap=bootstrap)
+    alone = _alone(table)
+    running = running_mean_baseline(running_means, _mean_keys(table), returns, mask=table.mask)
+    if settings.baseline == "leave_one_out":
+        advantages = torch.where(alone, returns - running.baselines, leave_one_out(returns, table.group_ids, mask=table.mask))
+    elif settings.baseline == "running_mean":
+        advantages = returns - running.baselines
+    else:
+        advantages = returns
+    advantages = torch.where(table.mask, advantages, 0.0)
+    num_alone = int((alone & table.mask)[:, 0].sum()) if table.mask.numel() else 0
+    return Estimate(
+        returns=returns,
+        baseline=torch.where(table.mask, returns - advantages, 0.0),
+        advantages=advantages,
+        targets=None,
+        running_means=running.state,
+        metrics={"credit/groups_of_one": float(num_alone)},
+    )
+
+
+def critic_estimate(
+    settings: CriticEstimator,
+    table: TickTable,
+    values: TickValues,
+    *,
+    running_means: RunningMeans,
+    update: int,
+) -> Estimate:
+    """GAE(lambda) where values were read; returns minus leave-one-out for players without tokens.
+
+    Raises:
+        CriticNotApplicableError: if a player with tokens has ticks without a value.
+    """
+    has_tokens = table.acted.any(dim=1)
+    missing = has_tokens[:, None] & table.mask & torch.isnan(values.values)
+    if missing.any():
+        row, tick = (int(part) for part in missing.nonzero()[0])
+        raise CriticNotApplicableError(
+            f"player {table.keys[row].player!r} of episode {table.keys[row].episode!r} has no reply at tick {tick}, so"
+            " a critic has no value there; expected a reply of every player at every tick (declare rounds, or use"
+            " estimator.kind = 'returns')"
+        )
+    lam = settings.gae_lambda.value(update)
+    advantages = generalized_advantages(
+        table.rewards, values.values, discount=settings.discount, gae_lambda=lam, mask=table.mask,
+        bootstrap=values.bootstrap,
+    )  # fmt: skip
+    plain = ReturnsEstimator(discount=settings.discount, reward_scale=settings.reward_scale)
+    by_return = returns_estimate(plain, table, running_means=running_means)
+    known = has_tokens[:, None] & table.mask
+    baseline = torch.where(known, torch.nan_to_num(values.values), by_return.baseline)
+    advantages = torch.where(known, advantages, by_return.advantages)
+    return Estimate(
+        returns=by_return.returns,
+        baseline=baseline,
+        advantages=advantages,
+        targets=torch.where(known, advantages + baseline, 0.0),
+        running_means=by_return.running_means,
+        metrics={**by_return.metrics, "critic/gae_lambda": lam, "critic/value": float(masked_mean(baseline, known))},
+    )
+
+
+def values_per_tick(table: TickTable, batch: ValueBatch, values: Tensor) -> TickValues:
+    """Lay the critic's P readings out by tick."""
+    rows, ticks = table.mask.shape
+    laid = torch.full((rows, ticks + 1), float("nan"), dtype=table.rewards.dtype)
+    laid[batch.path, batch.tick] = values.to(laid.dtype)
+    num_ticks = table.mask.sum(dim=1)
+    beyond = laid.gather(1, num_ticks[:, None]).squeeze(1)
+    has_tokens = table.acted.any(dim=1)
+    bootstrap = torch.where(table.truncated & has_tokens, beyond, 0.0)
+    return TickValues(values=torch.where(table.mask, laid[:, :ticks], float("nan")), bootstrap=bootstrap)
+
+
+def _alone(table: TickTable) -> Tensor:
+    """(B, S) True where no other row of the group is alive at the tick."""
+    groups = int(table.group_ids.max()) + 1 if len(table.group_ids) else 0
+    alive = torch.zeros(groups, table.mask.shape[1], dtype=torch.long)
+    alive.index_add_(0, table.group_ids, table.mask.long())
+    return alive[table.group_ids] == 1
+
+
+def _mean_keys(table: TickTable) -> list[str]:
+    return [
+        running_mean_key(key.player, others.split("+"))
+        for key, others in zip(table.keys, table.opponents, strict=True)
+    ]

@@ -1,0 +1,174 @@
+"""From trajectories to tensors: rewards per tick for all players, token rows for a policy, reading points for a critic."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coplay.agents.constraint import TokenTrie
+from coplay.games import Grammar
+from coplay.rollout_tree import RolloutTree, Trajectory, Turn, build_trajectories
+from coplay.training.log_probs import AllowedSets
+from coplay.training.records import PathKey, TickTable, TokenBatch, ValueBatch
+
+TrieOf = Callable[[Grammar], TokenTrie | None]
+
+
+def extract(trees: Iterable[RolloutTree]) -> tuple[Trajectory, ...]:
+    """Every player's trajectory of every game that was played to its end, ascending by (episode, branch, player)."""
+    found = [trajectory for tree in trees for trajectory in build_trajectories(tree) if trajectory.num_ticks]
+    return tuple(sorted(found, key=path_key))
+
+
+def path_key(trajectory: Trajectory) -> PathKey:
+    """The name by which everything about a trajectory is joined."""
+    return PathKey(trajectory.episode, trajectory.branch, trajectory.player)
+
+
+def tick_table(trajectories: Sequence[Trajectory], *, reward_scale: float, has_chance: bool) -> TickTable:
+    """Lay out B trajectories by tick.
+
+    Rule 1: a group is (luck, seat, opponents). Without chance all equally seated games of the batch are one group.
+    """
+    num_ticks = max((t.num_ticks for t in trajectories), default=0)
+    shape = (len(trajectories), num_ticks)
+    rewards, mask, acted = np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
+    names: dict[tuple[str, str, str, str], int] = {}
+    group_ids, opponents = [], []
+    for row, trajectory in enumerate(trajectories):
+        ticks = trajectory.num_ticks
+        rewards[row, :ticks] = trajectory.rewards
+        mask[row, :ticks] = True
+        acted[row, :ticks] = trajectory.acted
+        others = "+".join(trajectory.opponents)
+        luck = trajectory.group if has_chance else ""
+        group_ids.append(names.setdefault((luck, trajectory.player, trajectory.policy, others), len(names)))
+        opponents.append(others)
+    return TickTable(
+        keys=tuple(path_key(t) for t in trajectories),
+        policies=tuple(t.policy for t in trajectories),
+        opponents=tuple(opponents),
+        group_ids=torch.tensor(group_ids, dtype=torch.long),
+        rewards=torch.from_numpy(rewards / reward_scale),
+        mask=torch.from_numpy(mask),
+        acted=torch.from_numpy(acted),
+        truncated=torch.tensor([t.truncated for t in trajectories], dtype=torch.bool),
+    )
+
+
+def token_batch(
+    trajectories: Sequence[Trajectory],
+    *,
+    policy: str,
+    trie_of: TrieOf,
+    reward_scale: float,
+    entropy_mask_regex: str | None = None,
+) -> TokenBatch | None:
+    """The rows of the trajectories that `policy` (`name@version`) played; None if it sampled no token.
+
+    Dialogues that are alike to the last token are one row, read once; their action tokens stay apart. `path` counts
+    all `trajectories`, so that credits of the tick table can be looked up.
+    """
+    pattern = re.compile(entropy_mask_regex) if entropy_mask_regex else None
+    rows: dict[bytes, NDArray[np.int64]] = {}
+    places: dict[bytes, int] = {}
+    parts: list[tuple[NDArray[np.int64], ...]] = []
+    behaviour: list[NDArray[np.float32]] = []
+    turns: list[Turn] = []
+    first_turn = np.zeros(len(trajectories), dtype=np.int64)
+    for path, trajectory in enumerate(trajectories):
+        if trajectory.policy != policy:
+            continue
+        first_turn[path] = len(turns)
+        turns.extend(trajectory.turns)
+        for number, row in enumerate(trajectory.rows):
+            columns = np.nonzero(row.sampled)[0]
+            if not len(columns):
+                continue
+            content = row.ids.tobytes()
+            unique = places.setdefault(content, len(places))
+            rows.setdefault(content, row.ids)
+            parts.append(
+                (np.full(len(columns), unique), columns, row.ids[columns], np.full(len(columns), path),
+                 row.tick[columns], row.turn[columns], np.full(len(columns), number))
+            )  # fmt: skip
+            behaviour.append(row.log_probs[columns])
+    if not rows:
+        return None
+    row_of, column, targets, path_of, tick, turn_in, row_in = (np.concatenate(part) for part in zip(*parts, strict=True))
+    turn_of = first_turn[path_of] + turn_in
+    per_turn = np.array([_turn_facts(turn, pattern) for turn in turns])
+    ids, lengths = pad_rows(list(rows.values()))
+    return TokenBatch(
+        ids=ids,
+        lengths=lengths,
+        row=torch.from_numpy(row_of),
+        column=torch.from_numpy(column),
+        targets=torch.from_numpy(targets),
+        behaviour=torch.from_numpy(np.concatenate(behaviour)),
+        temperature=torch.from_numpy(per_turn[turn_of, 0].astype(np.float32)),
+        path=torch.from_numpy(path_of),
+        tick=torch.from_numpy(tick.astype(np.int64)),
+        turn=torch.from_numpy(turn_of),
+        place=torch.from_numpy(np.stack([row_in, turn_in.astype(np.int64)], axis=1)),
+        penalty=torch.from_numpy(per_turn[turn_of, 1] / reward_scale),
+        entropy_mask=torch.from_numpy(per_turn[turn_of, 2] > 0),
+        allowed=_allowed_sets(turns, turn_of, trie_of),
+        num_trajectories=len(np.unique(path_of)),
+    )
+
+
+def value_batch(trajectories: Sequence[Trajectory]) -> ValueBatch:
+    """The reading points of a critic over all trajectories that have tokens."""
+    rows: list[NDArray[np.int64]] = []
+    points: list[tuple[int, int, int, int]] = []
+    for path, trajectory in enumerate(trajectories):
+        points += [(len(rows) + p.row, p.position, path, p.tick) for p in trajectory.value_points]
+        rows += [row.ids for row in trajectory.rows]
+    ids, lengths = pad_rows(rows)
+    row, column, path_of, tick = torch.tensor(points, dtype=torch.long).reshape(-1, 4).unbind(1)
+    return ValueBatch(ids=ids, lengths=lengths, row=row, column=column, path=path_of, tick=tick)
+
+
+def pad_rows(rows: Sequence[NDArray[np.int64]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Right-pad id rows with zeros to (R, T), with their lengths (R,)."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    ids = np.zeros((len(rows), int(lengths.max(initial=0))), dtype=np.int64)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = row
+    return torch.from_numpy(ids), torch.from_numpy(lengths)
+
+
+def _turn_facts(turn: Turn, pattern: re.Pattern[str] | None) -> tuple[float, float, float]:
+    temperature = turn.sampling.temperature if turn.sampling else 1.0
+    return temperature, turn.penalty, float(pattern is None or pattern.search(turn.reply) is not None)
+
+
+def _allowed_sets(turns: Sequence[Turn], turn_of: NDArray[np.int64], trie_of: TrieOf) -> AllowedSets:
+    """Mirror the sampler's constraint: the tokens it could choose from at each action token, in order."""
+    sets: dict[tuple[int, ...], int] = {}
+    index: list[int] = []
+    counts = np.bincount(turn_of, minlength=len(turns))
+    for turn, count in zip(turns, counts.tolist(), strict=True):
+        if not count:
+            continue
+        trie = trie_of(turn.observation.grammar) if turn.sampling and turn.sampling.constrained else None
+        if trie is None:
+            index += [-1] * count
+            continue
+        reply = [(token, segment.sampled) for segment in turn.segments[1:] for token in segment.ids]
+        walked = trie.walk([token for token, _ in reply])
+        index += [
+            sets.setdefault(allowed, len(sets))
+            for allowed, (_, sampled) in zip(walked, reply, strict=True)
+            if sampled
+        ]
+    width = max((len(allowed) for allowed in sets), default=1)
+    table = torch.zeros(max(len(sets), 1), width, dtype=torch.long)
+    included = torch.zeros(max(len(sets), 1), width, dtype=torch.bool)
+    for allowed, place in sets.items():
+        table[place, : len(allowed)] = torch.tensor(allowed)
+        included[place, : len(allowed)] = True
+    return AllowedSets(index=torch.tensor(index, dtype=torch.long), table=table, table_mask=included)

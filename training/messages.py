@@ -1,0 +1,80 @@
+"""One clear sentence out of a validation error: what, got, expected, and the nearest right name."""
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; its message is meant for the person who wrote it."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'x'?` if a name is near, else an empty string."""
+    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def model_variants(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The settings classes an annotation admits: itself, the members of a union, inside Annotated."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+        for part in typing.get_args(annotation):
+            yield from model_variants(part)
+
+
+def field_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every dotted field path of a settings class, variants included."""
+    for name, field in model.model_fields.items():
+        path = f"{prefix}{name}"
+        yield path
+        for variant in model_variants(field.annotation):
+            yield from field_paths(variant, f"{path}.")
+
+
+def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "") -> str:
+    """The first finding of a validation error as one sentence."""
+    finding = error.errors(include_url=False)[0]
+    known = set(field_paths(model))
+    parts = [str(part) for part in finding["loc"]]
+    path = ".".join(_without_tags(parts, model))
+    shown = ".".join(filter(None, (prefix, path)))
+    if finding["type"] == "extra_forbidden":
+        section, _, key = path.rpartition(".")
+        inside = [p.rpartition(".")[2] for p in known if p.rpartition(".")[0] == section]
+        hint = nearest(key, inside)
+        if not hint:
+            elsewhere = [p for p in sorted(known) if p.rpartition(".")[2] == key]
+            near = difflib.get_close_matches(path, sorted(known), n=1, cutoff=0.6)
+            hint = f"; did you mean {(elsewhere or near)[0]!r}?" if elsewhere or near else ""
+        return f"unknown key {shown!r}{hint}"
+    message = finding["msg"]
+    if finding["type"] == "value_error":
+        return message.removeprefix("Value error, ")
+    if finding["type"] == "union_tag_invalid":
+        tag = str(finding["ctx"]["tag"])
+        expected = [part.strip("'\" ") for part in str(finding["ctx"]["expected_tags"]).split(",")]
+        return f"{shown}.kind is {tag!r}; expected one of {', '.join(map(repr, expected))}{nearest(tag, expected)}"
+    if finding["type"] == "missing":
+        return f"{shown!r} is missing; it has no default and must be given"
+    return f"{shown!r} is {finding['input']!r}; {message[0].lower()}{message[1:]}"
+
+
+def _without_tags(parts: list[str], model: type[BaseModel]) -> list[str]:
+    """Drop the union tags that pydantic puts between field names."""
+    path: list[str] = []
+    variants: list[type[BaseModel]] = [model]
+    for part in parts:
+        if any(part == v.model_fields["kind"].default for v in variants if "kind" in v.model_fields) and not any(
+            part in v.model_fields for v in variants
+        ):
+            continue
+        path.append(part)
+        annotations = [v.model_fields[part].annotation for v in variants if part in v.model_fields]
+        variants = [found for annotation in annotations for found in model_variants(annotation)] or variants
+    return path

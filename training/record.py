@@ -1,0 +1,128 @@
+"""What an iteration leaves behind: metrics, rollouts with each token's credit, evaluations, checkpoints."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from coplay.games import derive_seed
+from coplay.rollout_tree import (
+    CreditRow,
+    RolloutTree,
+    behaviour_rates,
+    counts,
+    returns,
+    welfare,
+    write_credits,
+    write_rollouts,
+)
+from coplay.training.evaluate import Contestant, evaluate, pairings, score
+from coplay.training.metrics import prefixed
+from coplay.training.records import Estimate, TickTable, UpdateResult
+from coplay.training.run import Run
+from coplay.training.trainer import Credit
+
+Report = Callable[[int, Mapping[str, float]], None]
+Done = Mapping[str, tuple[Credit, UpdateResult]]
+"""By policy: its credit and what its step did."""
+
+
+def store_rollouts(
+    run: Run, update: int, trees: Sequence[RolloutTree], table: TickTable, advantages: Estimate, done: Done
+) -> None:
+    """Write this iteration's tables, if it is one of those that are kept."""
+    storage = run.config.storage
+    if not storage.every or update % storage.every:
+        return
+    write_rollouts(run.folder, update, trees)
+    if storage.credits:
+        has_values = advantages.targets is not None
+        rows = [row for credit, result in done.values() for row in credit_rows(table, advantages, credit, result, has_values=has_values)]
+        write_credits(run.folder, update, rows)
+
+
+def credit_rows(
+    table: TickTable, advantages: Estimate, credit: Credit, result: UpdateResult, *, has_values: bool
+) -> Iterator[CreditRow]:
+    """The parts of each action token's credit: G, V, b, A, shaping term, importance weight, credit."""
+    batch = credit.batch
+    cell = (batch.path, batch.tick)
+    own = advantages.advantages[cell]
+    columns: dict[str, Tensor] = {
+        "position": batch.column,
+        "token": batch.targets,
+        "tick": batch.tick,
+        "turn": batch.place[:, 1],
+        "reward_to_go": advantages.returns[cell],
+        "baseline": advantages.baseline[cell],
+        "advantage": own,
+        "shaping": credit.tokens - own,
+        "importance_weight": result.weights,
+        "credit": credit.tokens,
+    }
+    if has_values:
+        columns["value"] = advantages.baseline[cell]
+    arrays = {name: column.numpy() for name, column in columns.items()}
+    owner = torch.stack([batch.path, batch.place[:, 0]], dim=1)
+    starts = [0, *((owner[1:] != owner[:-1]).any(dim=1).nonzero().squeeze(1) + 1).tolist(), len(owner)]
+    for start, end in zip(starts, starts[1:], strict=False):
+        path, row = owner[start].tolist()
+        key = table.keys[path]
+        yield CreditRow(
+            episode=key.episode,
+            branch=key.branch,
+            player=key.player,
+            row=row,
+            **{name: array[start:end] for name, array in arrays.items()},
+        )
+
+
+def advance(run: Run, advantages: Estimate) -> None:
+    """Count the update, sample from the new weights, and evaluate and save where it is due."""
+    settings = run.config
+    update = run.state.update + 1
+    run.state = run.state.model_copy(update={"update": update, "running_means": dict(advantages.running_means)})
+    for trainer in run.trainers:
+        run.engine.publish(trainer.policy.name)
+    last = update == settings.update.num_updates
+    if settings.evaluate.every and (last or update % settings.evaluate.every == 0):
+        evaluate_run(run)
+        run.save()
+    elif last or update % settings.storage.checkpoint_every == 0:
+        run.save()
+
+
+def evaluate_run(run: Run) -> None:
+    """Meet the anchors and itself, note the results, and remember the best update so far."""
+    config, update = run.config, run.state.update
+    seed = derive_seed(config.seed, "evaluation")
+    home = {p: Contestant(label=run.label(a), factory=run.factory(a, run_seed=seed)) for p, a in config.seats().items()}
+    trained = {trainer.policy.name for trainer in run.trainers}
+    own = {player: home[player] for player, agent in config.seats().items() if agent in trained}
+    anchors = [Contestant(label=name, factory=run.factory(name, run_seed=seed)) for name in config.evaluate.anchors]
+    asked = pairings(run.game.spec.players, own, home, anchors)
+    results = evaluate(run.game, asked, games=config.evaluate.games, seed=seed)
+    run.engine.clear()
+    state = run.state
+    history = [entry for entry in state.history if entry["update"] != update]
+    history.append({"update": update, "results": [result.model_dump() for result in results]})
+    changes: dict[str, object] = {"history": history}
+    reached = score(results)
+    if state.best_score is None or reached > state.best_score:
+        changes |= {"best_score": reached, "best_update": update}
+    run.state = state.model_copy(update=changes)
+    write_json(run, "evaluations.json", history)
+
+
+def write_json(run: Run, name: str, content: object) -> None:
+    """Write a file of the run folder aside and rename it."""
+    aside = run.folder / f".{name}.partial"
+    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(aside, run.folder / name)
+
+
+def rollout_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
+    """How the games went, per player and never averaged across seats where that cancels."""
+    return prefixed("rollout", returns(trees) | welfare(trees) | behaviour_rates(trees) | counts(trees))

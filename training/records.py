@@ -1,0 +1,136 @@
+"""The data that flows through a training iteration, in the order in which it arises."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from coplay.training.baselines import RunningMeans
+from coplay.training.log_probs import AllowedSets
+
+
+class PathKey(NamedTuple):
+    """Names one player's path; everything per player is joined by it."""
+
+    episode: str
+    branch: str
+    player: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickTable:
+    """Rewards per tick of B paths, right-padded to S ticks; all players of all games, trained or not."""
+
+    keys: tuple[PathKey, ...]
+    """One per row, ascending."""
+    policies: tuple[str, ...]
+    """`name@version` or agent name of each row."""
+    opponents: tuple[str, ...]
+    """The other seats' policies of each row, in the order of players, joined by `+`."""
+    group_ids: Tensor
+    """(B,) rows with the same luck, seat and opponents share a number."""
+    rewards: Tensor
+    """(B, S) divided by the reward scale."""
+    mask: Tensor
+    """(B, S) True on real ticks."""
+    acted: Tensor
+    """(B, S) True where the player has sampled tokens."""
+    truncated: Tensor
+    """(B,) True if values beyond the last tick count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickValues:
+    """What the critic says, from the weights before the update."""
+
+    values: Tensor
+    """(B, S) value before each tick's first reply; NaN where none was read."""
+    bootstrap: Tensor
+    """(B,) value after the last tick of truncated paths, 0 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Advantages and what made them, all (B, S)."""
+
+    returns: Tensor
+    """Discounted reward-to-go."""
+    baseline: Tensor
+    """What was subtracted: advantage = returns (or lambda-return) - baseline."""
+    advantages: Tensor
+    targets: Tensor | None
+    """Critic targets A + V; None without a critic."""
+    running_means: RunningMeans
+    """The running baselines after this batch."""
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch:
+    """The rows of one policy: R rows of at most T tokens, and their N action tokens, flat."""
+
+    ids: Tensor
+    """(R, T) right-padded; padding is known from `lengths` alone."""
+    lengths: Tensor
+    """(R,)"""
+    row: Tensor
+    """(N,) row of each action token."""
+    column: Tensor
+    """(N,) its position; its log-prob is read one position earlier."""
+    targets: Tensor
+    """(N,) its id."""
+    behaviour: Tensor
+    """(N,) log-prob when it was sampled."""
+    temperature: Tensor
+    """(N,)"""
+    path: Tensor
+    """(N,) row of its path in the tick table."""
+    tick: Tensor
+    """(N,)"""
+    turn: Tensor
+    """(N,) unique per (path, turn)."""
+    place: Tensor
+    """(N, 2) where the token stands in its trajectory: number of its row there, and of its turn."""
+    penalty: Tensor
+    """(N,) scaled units taken from the credit of a malformed attempt."""
+    entropy_mask: Tensor
+    """(N,) True where the entropy bonus applies."""
+    allowed: AllowedSets
+    num_trajectories: int
+    """Paths of this policy with at least one action token."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of action tokens."""
+        return len(self.targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueBatch:
+    """Where the critic is read: rows of all players with tokens, and P value points."""
+
+    ids: Tensor
+    """(R, T) right-padded."""
+    lengths: Tensor
+    """(R,)"""
+    row: Tensor
+    """(P,)"""
+    column: Tensor
+    """(P,)"""
+    path: Tensor
+    """(P,) row of the tick table."""
+    tick: Tensor
+    """(P,) tick whose state it is; the path's number of ticks for the state after a truncation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateResult:
+    """What one optimiser step of one policy did."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    weights: Tensor = field(default_factory=lambda: torch.zeros(0))
+    """(N,) importance weight of each action token."""
+    log_probs: Tensor = field(default_factory=lambda: torch.zeros(0))
+    """(N,) trainer log-prob before the step."""

@@ -1,0 +1,204 @@
+"""A run made of its parts: game, policies, critic, engine, trainers, folder. Built once, opened fresh or to go on."""
+
+import importlib.metadata
+import json
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coplay.agents.base import AgentFactory
+from coplay.agents.base_model import BaseModel, load_base
+from coplay.agents.critic import Critic, build_critic
+from coplay.agents.language import language_agent_factory
+from coplay.agents.local_engine import LocalEngine
+from coplay.agents.policy import Policy, build_policies
+from coplay.agents.scripted import scripted_agent
+from coplay.games import Chance, Game
+from coplay.training.checkpoint import (
+    LoopState,
+    checkpoint_path,
+    complete_checkpoints,
+    load_checkpoint,
+    optimizer_tensors,
+    prune_checkpoints,
+    restore_optimizer,
+    save_checkpoint,
+)
+from coplay.training.config import CriticEstimator, RunConfig
+from coplay.training.estimators import CriticNotApplicableError
+from coplay.training.messages import ConfigError
+from coplay.training.metrics import MetricsFile
+from coplay.training.trainer import Trainer
+
+PACKAGES = ("coplay", "torch", "transformers", "tokenizers", "peft", "accelerate", "numpy", "pyarrow", "safetensors")
+
+
+class Run:
+    """Everything one training run consists of."""
+
+    def __init__(self, config: RunConfig, *, folder: Path) -> None:
+        """Build all parts from the configuration; nothing is read from or written to the folder."""
+        torch.set_num_threads(config.update.threads)
+        self.config = config
+        self.folder = folder
+        self.game: Game[Any] = config.make_game()
+        check_critic(self.game, config)
+        needs_reference = config.objective.kl_coefficient > 0
+        self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
+        self.policies: dict[str, Policy] = build_policies(
+            self.base,
+            config.agents.policies,
+            seed=config.seed,
+            keep_reference=needs_reference,
+        )
+        self.critic: Critic | None = None
+        self.critic_optimizer: torch.optim.Optimizer | None = None
+        if isinstance(config.estimator, CriticEstimator):
+            self.critic = build_critic(self.base, seed=config.seed)
+            self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
+        self.engine = LocalEngine(self.policies)
+        players = self.game.spec.players
+        held = set(config.seats().values())
+        self.trainers = [
+            Trainer(policy, config, players)
+            for name, policy in self.policies.items()
+            if policy.trained and name in held
+        ]
+        versions = {name: policy.version for name, policy in self.policies.items()}
+        self.state = LoopState(update=0, policy_versions=versions, running_means={})
+
+    def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
+        """Who sits down under a policy's or a scripted agent's name."""
+        if agent not in self.policies:
+            return scripted_agent(agent)
+        policy = self.policies[agent]
+        return language_agent_factory(
+            self.engine, policy.chat, lambda: policy.label, self.config.agents.sampling, run_seed=run_seed
+        )
+
+    def label(self, agent: str) -> str:
+        """`name@version` of a policy, or the scripted agent's name."""
+        return self.policies[agent].label if agent in self.policies else agent
+
+    def save(self) -> None:
+        """Write a checkpoint after `state.update` updates and prune old ones."""
+        self.state = self.state.model_copy(
+            update={"policy_versions": {name: policy.version for name, policy in self.policies.items()}}
+        )
+        optimizers = {trainer.policy.name: trainer.optimizer_state() for trainer in self.trainers}
+        if self.critic is not None and self.critic_optimizer is not None:
+            optimizers["critic:"] = optimizer_tensors(self.critic_optimizer, self.critic.named_parameters())
+        save_checkpoint(
+            self.folder, self.state, policies=self.policies, critic=self.critic, optimizers=optimizers
+        )
+        prune_checkpoints(self.folder, keep=self.config.storage.keep, protect=self.state.best_update)
+
+    def restore(self, update: int) -> None:
+        """Go back to the checkpoint after `update` updates."""
+        folder = checkpoint_path(self.folder, update)
+        self.state, optimizers = load_checkpoint(folder, policies=self.policies, critic=self.critic)
+        for name, policy in self.policies.items():
+            policy.version = self.state.policy_versions[name]
+            self.engine.publish(name)
+        for trainer in self.trainers:
+            trainer.restore_optimizer(optimizers[trainer.policy.name])
+        if self.critic is not None and self.critic_optimizer is not None:
+            restore_optimizer(self.critic_optimizer, self.critic.named_parameters(), optimizers["critic:"])
+
+    def metrics_file(self) -> MetricsFile:
+        """The run's metrics, without lines of updates that will be done again."""
+        return MetricsFile(self.folder / "metrics.jsonl", resume_from=self.state.update)
+
+
+def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
+    """Build a run and its folder.
+
+    Raises:
+        ConfigError: if the folder exists and is not to be overwritten.
+    """
+    folder = Path(config.storage.folder) / config.name
+    if folder.exists() and any(folder.iterdir()):
+        if not overwrite:
+            raise ConfigError(
+                f"run folder '{folder}' exists; expected a new name (--name), --resume {folder} to go on with it,"
+                " or --overwrite to delete it first"
+            )
+        if not (folder / "config.json").exists():
+            raise ConfigError(f"'{folder}' holds no config.json, so it is no run folder; it was not deleted")
+    run = Run(config, folder=folder)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    resolved = config.model_copy(
+        update={"agents": config.agents.model_copy(update={"seats": config.seats()})}
+    )
+    (folder / "config.json").write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
+    return run
+
+
+def resume_run(folder: Path) -> Run:
+    """Build a run from its folder and restore the newest whole checkpoint (none: it starts again).
+
+    Raises:
+        ConfigError: if the folder is no run folder.
+    """
+    run = Run(read_config(folder), folder=folder)
+    found = complete_checkpoints(folder)
+    if found:
+        run.restore(found[-1])
+    return run
+
+
+def read_config(folder: Path) -> RunConfig:
+    """The resolved configuration of a run folder.
+
+    Raises:
+        ConfigError: if the folder is no run folder.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ConfigError(f"'{folder}' is no run folder: it holds no config.json; expected runs/NAME")
+    data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    settings = RunConfig.model_validate(data)
+    storage = settings.storage.model_copy(update={"folder": str(folder.parent)})
+    return settings.model_copy(update={"name": folder.name, "storage": storage})
+
+
+def check_critic(game: Game[Any], config: RunConfig) -> None:
+    """Rule 5: with alternating moves and no rounds a critic has ticks without a value.
+
+    Raises:
+        CriticNotApplicableError: if so.
+    """
+    if not isinstance(config.estimator, CriticEstimator) or game.spec.has_rounds:
+        return
+    first = game.to_move(game.initial_state(Chance(0)))
+    if len(first) < len(game.spec.players):
+        raise CriticNotApplicableError(
+            f"estimator.kind is 'critic', but in {game.name!r} players move in turn and no rounds are declared, so"
+            " that most ticks have no reply to read a value at; use estimator.kind = 'returns'"
+        )
+
+
+def environment() -> dict[str, Any]:
+    """Versions that a run's numbers depend on."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "threads": torch.get_num_threads(),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,95 @@
+"""The stages of the loop that touch models or games: play, read the critic, move the critic."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coplay.rollout_tree import CollectPlan, RolloutTree, Trajectory, collect_sync, plan_episodes
+from coplay.training.config import CriticEstimator
+from coplay.training.estimators import values_per_tick
+from coplay.training.extract import value_batch
+from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
+from coplay.training.run import Run
+from coplay.training.updates import critic_step, critic_values
+
+
+class Clock:
+    """Seconds of wall and processor time by stage of one iteration."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._laps: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """End a stage."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        self._laps[f"time/{stage}"] = wall - self._wall
+        self._laps[f"time/{stage}_cpu"] = cpu - self._cpu
+        self._wall, self._cpu = wall, cpu
+
+    def metrics(self) -> dict[str, float]:
+        """All stages ended so far."""
+        return dict(self._laps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the critic read this iteration, before its update; both None without a critic."""
+
+    batch: ValueBatch | None = None
+    values: TickValues | None = None
+
+
+def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
+    """Play one iteration's games with the current policies; the engine's caches die with it."""
+    collect, seats = run.config.collect, run.config.seats()
+    episodes = plan_episodes(
+        run.game,
+        run_seed=run.config.seed,
+        iteration=update,
+        num_groups=collect.num_groups,
+        group_size=collect.group_size,
+        seats={player: run.factory(agent, run_seed=run.config.seed) for player, agent in seats.items()},
+        seat_names={player: run.label(agent) for player, agent in seats.items()},
+    )
+    plan = CollectPlan(
+        game=run.game,
+        episodes=episodes,
+        time_limit=collect.time_limit,
+        max_failed_share=collect.max_failed_share,
+    )
+    trees = collect_sync(plan)
+    run.engine.clear()
+    return trees
+
+
+def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) -> Reading:
+    """All values of the iteration, from the critic's weights before its update (rule 8)."""
+    if run.critic is None:
+        return Reading()
+    batch = value_batch(trajectories)
+    values = critic_values(run.critic, batch, micro_batch_tokens=run.config.update.micro_batch_tokens)
+    return Reading(batch=batch, values=values_per_tick(table, batch, values))
+
+
+def update_critic(
+    run: Run, reading: Reading, table: TickTable, advantages: Estimate, *, update: int
+) -> dict[str, float]:
+    """One step of the shared critic on the reading points of all players under one normaliser (rule 8)."""
+    settings, batch, targets = run.config.estimator, reading.batch, advantages.targets
+    if not isinstance(settings, CriticEstimator) or batch is None or targets is None:
+        return {}
+    assert run.critic is not None and run.critic_optimizer is not None
+    inside = batch.tick < table.mask.sum(dim=1)[batch.path]
+    ticks = batch.tick.clamp(max=table.mask.shape[1] - 1)
+    for group in run.critic_optimizer.param_groups:
+        group["lr"] = settings.lr.value(update)
+    return critic_step(
+        run.critic,
+        run.critic_optimizer,
+        batch,
+        targets[batch.path, ticks],
+        inside,
+        settings,
+        micro_batch_tokens=run.config.update.micro_batch_tokens,
+    )

@@ -1,0 +1,151 @@
+"""One trainer for each trained policy: credit from its own and the others' advantages, then one step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from coplay.agents.policy import Policy
+from coplay.rollout_tree import Trajectory
+from coplay.training.checkpoint import optimizer_tensors, restore_optimizer
+from coplay.training.config import AdvantageAlignment, RunConfig, ShapingSettings, SharedReward, Whitening
+from coplay.training.extract import token_batch
+from coplay.training.masked import centre, masked_mean, whiten
+from coplay.training.packets import AdvantagePacket, exchange
+from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
+from coplay.training.shaping import advantage_alignment, shared_reward
+from coplay.training.updates import policy_step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """The credit of one policy's paths, by tick, and of its action tokens."""
+
+    rows: Tensor
+    """(B,) rows of the tick table that the policy played."""
+    own: Tensor
+    """(B, S) own advantages, whitened if asked for."""
+    shaped: Tensor
+    """(B, S) credit by tick."""
+    batch: TokenBatch
+    tokens: Tensor
+    """(N,) what multiplies each action token's log-prob."""
+
+
+def shape_credit(
+    settings: ShapingSettings, own: Tensor, others: Tensor, mask: Tensor, *, discount: float, beta: float
+) -> Tensor:
+    """Credit (B, S) from own advantages (B, S) and the opponents' summed (B, S), in scaled units."""
+    if isinstance(settings, SharedReward):
+        return shared_reward(own, others)
+    if isinstance(settings, AdvantageAlignment):
+        return advantage_alignment(
+            own,
+            others,
+            beta=beta,
+            discount=discount if settings.discount is None else settings.discount,
+            mask=mask,
+            include_current=settings.include_current,
+            normalise=settings.normalise,
+            sign=settings.sign,
+            clip=settings.clip,
+            force_first=settings.force_first,
+        )
+    return own
+
+
+class Trainer:
+    """Trains one policy; owns its optimiser and nothing else."""
+
+    def __init__(self, policy: Policy, config: RunConfig, players: Sequence[str]) -> None:
+        self.policy = policy
+        self.config = config
+        self.players = tuple(players)
+        self.optimizer = torch.optim.Adam(list(policy.named_parameters().values()), lr=1.0)
+
+    def credit(
+        self,
+        trajectories: Sequence[Trajectory],
+        table: TickTable,
+        estimate: Estimate,
+        packets: Sequence[AdvantagePacket],
+        *,
+        update: int,
+    ) -> Credit | None:
+        """The credit of every action token this policy sampled; None if it sampled none."""
+        objective, shaping = self.config.objective, self.config.shaping
+        batch = token_batch(
+            trajectories,
+            policy=self.policy.label,
+            trie_of=self.policy.chat.trie,
+            reward_scale=self.config.estimator.reward_scale,
+            entropy_mask_regex=objective.entropy_mask_regex,
+        )
+        if batch is None:
+            return None
+        rows = torch.tensor([row for row, name in enumerate(table.policies) if name == self.policy.label])
+        mask = table.mask[rows]
+        own = _normalised(estimate.advantages[rows], table.acted[rows], whitening=shaping.whiten_before)
+        others = exchange([table.keys[int(row)] for row in rows], packets, self.players)
+        beta = shaping.beta.value(update) if isinstance(shaping, AdvantageAlignment) else 0.0
+        discount = self.config.estimator.discount
+        shaped = shape_credit(shaping, own, _widened(others, mask), mask, discount=discount, beta=beta)
+        shaped = _normalised(
+            shaped, table.acted[rows], whitening=shaping.whiten_after, centring=shaping.centre_after
+        )
+        by_path = torch.zeros(table.mask.shape, dtype=shaped.dtype).index_copy(0, rows, shaped)
+        tokens = by_path[batch.path, batch.tick] - batch.penalty
+        if objective.visitation:
+            tokens = tokens * discount**batch.tick
+        return Credit(rows=rows, own=own, shaped=shaped, batch=batch, tokens=tokens)
+
+    def step(self, credit: Credit, *, update: int, folder: Path) -> UpdateResult:
+        """Move the policy's weights once and count its version up."""
+        settings = self.config.update
+        learning_rate = settings.lr.value(update)
+        coefficient = self.config.objective.entropy_coefficient.value(update)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        result = policy_step(
+            self.policy,
+            self.optimizer,
+            credit.batch,
+            credit.tokens,
+            self.config.objective,
+            entropy_coefficient=coefficient,
+            gradient_clip=settings.gradient_clip,
+            micro_batch_tokens=settings.micro_batch_tokens,
+            refused=folder / "refused" / f"{self.policy.name}-{update:06d}.safetensors",
+        )
+        self.policy.bump()
+        metrics = {**result.metrics, **self._credit_metrics(credit), "lr": learning_rate}
+        return UpdateResult(metrics=metrics, weights=result.weights, log_probs=result.log_probs)
+
+    def _credit_metrics(self, credit: Credit) -> dict[str, float]:
+        everything = torch.ones_like(credit.tokens, dtype=torch.bool)
+        mean = masked_mean(credit.tokens, everything)
+        spread = masked_mean((credit.tokens - mean) ** 2, everything).sqrt()
+        return {"credit_mean": float(mean), "credit_deviation": float(spread)}
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """The optimiser's moments by parameter name."""
+        return optimizer_tensors(self.optimizer, self.policy.named_parameters())
+
+    def restore_optimizer(self, flat: dict[str, Tensor]) -> None:
+        """Put saved moments back."""
+        restore_optimizer(self.optimizer, self.policy.named_parameters(), flat)
+
+
+def _normalised(x: Tensor, mask: Tensor, *, whitening: Whitening, centring: Whitening = "off") -> Tensor:
+    if whitening != "off":
+        x = whiten(x, mask, per_step=whitening == "tick")
+    if centring != "off":
+        x = centre(x, mask, per_step=centring == "tick")
+    return x
+
+
+def _widened(others: Tensor, mask: Tensor) -> Tensor:
+    """Pad (B, S') with zeros to the table's S ticks."""
+    return torch.nn.functional.pad(others, (0, mask.shape[1] - others.shape[1]))

@@ -1,0 +1,228 @@
+"""One optimiser step: micro-batches forward and backward under one normaliser of the whole batch, clip, step."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from coplay.agents.critic import Critic
+from coplay.agents.policy import Policy
+from coplay.training.config import CriticEstimator, ObjectiveSettings
+from coplay.training.importance import effective_sample_size, importance_weights
+from coplay.training.log_probs import TokenLogProbs, token_log_probs
+from coplay.training.losses import huber, kl_k3, mse, normaliser, reinforce
+from coplay.training.masked import keep, masked_sum
+from coplay.training.metrics import fetch
+from coplay.training.records import TokenBatch, UpdateResult, ValueBatch
+
+
+class NonFiniteLossError(ArithmeticError):
+    """A loss or gradient is NaN or infinite: the step was refused, weights are as before."""
+
+
+def micro_batches(lengths: Tensor, *, max_tokens: int) -> Iterator[Tensor]:
+    """Cut rows, longest first, into groups whose padded size stays within `max_tokens`; a longer row goes alone."""
+    order = torch.argsort(lengths, descending=True, stable=True).tolist()
+    start = 0
+    while start < len(order):
+        width = max(int(lengths[order[start]]), 1)
+        size = max(max_tokens // width, 1)
+        yield torch.tensor(sorted(order[start : start + size]))
+        start += size
+
+
+def policy_step(
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    batch: TokenBatch,
+    credits: Tensor,
+    settings: ObjectiveSettings,
+    *,
+    entropy_coefficient: float,
+    gradient_clip: float | None,
+    micro_batch_tokens: int,
+    refused: Path,
+) -> UpdateResult:
+    """Token-wise REINFORCE with truncated importance weights, entropy and KL:
+
+    L = 1/Z sum_n [ -rho_n c_n log pi(a_n) - alpha H_n + kappa KL_n ], Z trajectories or tokens of the whole batch.
+
+    Args:
+        credits: (N,) what multiplies each action token's log-prob.
+        refused: where the batch is saved for inspection if the step has to be refused.
+
+    Raises:
+        NonFiniteLossError: if loss or gradient is not finite; no weight has moved then.
+    """
+    divisor = normaliser(
+        settings.normaliser, num_trajectories=batch.num_trajectories, num_tokens=batch.num_tokens
+    )
+    parameters = policy.named_parameters()
+    optimizer.zero_grad(set_to_none=True)
+    log_probs, weights = torch.zeros(batch.num_tokens), torch.ones(batch.num_tokens)
+    sums: dict[str, Tensor] = {}
+    pieces = list(micro_batches(batch.lengths, max_tokens=micro_batch_tokens))
+    if settings.importance == "sequence":
+        log_probs = _all_log_probs(policy, batch, pieces)
+        weights = _weights(settings, batch, log_probs, torch.arange(batch.num_tokens))
+    for rows in pieces:
+        tokens = torch.isin(batch.row, rows).nonzero().squeeze(1)
+        scored = _score(policy, batch, rows, tokens)
+        if settings.importance != "sequence":
+            log_probs[tokens] = scored.log_probs.detach()
+            weights[tokens] = _weights(settings, batch, log_probs[tokens], tokens)
+        terms = {"policy": reinforce(scored.log_probs, credits[tokens].to(scored.log_probs), weights[tokens])}
+        if entropy_coefficient:
+            terms["entropy"] = keep(scored.entropies(top_k=settings.entropy_top_k), batch.entropy_mask[tokens])
+        if settings.kl_coefficient:
+            with torch.no_grad(), policy.reference():
+                reference = _score(policy, batch, rows, tokens).log_probs
+            terms["kl"] = kl_k3(scored.log_probs, reference, drop_likelier=settings.kl_drop_likelier)
+        totals = {name: masked_sum(value, None) for name, value in terms.items()}
+        loss = totals["policy"] - entropy_coefficient * totals.get("entropy", 0.0)
+        loss = (loss + settings.kl_coefficient * totals.get("kl", 0.0)) / divisor
+        loss.backward()
+        for name, value in {**totals, "loss": loss}.items():
+            sums[name] = sums.get(name, torch.zeros(())) + value.detach()
+    norm = _clip(parameters, gradient_clip)
+    numbers = fetch({**sums, "gradient_norm": norm})
+    _refuse_if_not_finite(numbers, batch, credits, log_probs, refused)
+    optimizer.step()
+    return UpdateResult(
+        metrics=_policy_metrics(numbers, batch, log_probs, weights, settings), weights=weights, log_probs=log_probs
+    )
+
+
+def critic_values(critic: Critic, batch: ValueBatch, *, micro_batch_tokens: int) -> Tensor:
+    """(P,) values at all reading points, without gradient."""
+    values = torch.zeros(len(batch.row))
+    with torch.no_grad():
+        for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
+            points = torch.isin(batch.row, rows).nonzero().squeeze(1)
+            values[points] = _read_values(critic, batch, rows, points)
+    return values
+
+
+def critic_step(
+    critic: Critic,
+    optimizer: torch.optim.Optimizer,
+    batch: ValueBatch,
+    targets: Tensor,
+    mask: Tensor,
+    settings: CriticEstimator,
+    *,
+    micro_batch_tokens: int,
+) -> dict[str, float]:
+    """One step on the pooled reading points of all players, mean loss over the P included ones (rule 8).
+
+    Args:
+        targets: (P,) A + V.
+        mask: (P,) False at bootstrap points, which have no target.
+
+    Raises:
+        NonFiniteLossError: if the loss is not finite; no weight has moved then.
+    """
+    loss_of: Callable[[Tensor, Tensor], Tensor] = huber if settings.loss == "huber" else mse
+    optimizer.zero_grad(set_to_none=True)
+    total = torch.zeros(())
+    num_points = max(int(mask.sum()), 1)
+    for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
+        points = torch.isin(batch.row, rows).nonzero().squeeze(1)
+        if not len(points):
+            continue
+        values = _read_values(critic, batch, rows, points)
+        loss = masked_sum(loss_of(values, targets[points].to(values)), mask[points]) / num_points
+        loss.backward()
+        total = total + loss.detach()
+    norm = _clip(critic.named_parameters(), settings.gradient_clip)
+    numbers = fetch({"critic/loss": total, "critic/gradient_norm": norm})
+    if not all(map(math.isfinite, numbers.values())):
+        raise NonFiniteLossError(f"the critic's loss is {numbers}; expected finite numbers; the step was refused")
+    optimizer.step()
+    return numbers
+
+
+def _score(policy: Policy, batch: TokenBatch, rows: Tensor, tokens: Tensor) -> TokenLogProbs:
+    """Log-probs of the action tokens in some rows, each read one position before its token."""
+    width = int(batch.lengths[rows].max())
+    hidden = policy.hidden(batch.ids[rows, :width], None, None)
+    local = torch.searchsorted(rows, batch.row[tokens])
+    logits = policy.logits(hidden[local, batch.column[tokens] - 1])
+    return token_log_probs(
+        logits, batch.targets[tokens], temperature=batch.temperature[tokens], allowed=batch.allowed.select(tokens)
+    )
+
+
+def _all_log_probs(policy: Policy, batch: TokenBatch, pieces: list[Tensor]) -> Tensor:
+    """(N,) log-probs without gradient: a sequence's ratio needs rows of other micro-batches."""
+    log_probs = torch.zeros(batch.num_tokens)
+    with torch.no_grad():
+        for rows in pieces:
+            tokens = torch.isin(batch.row, rows).nonzero().squeeze(1)
+            log_probs[tokens] = _score(policy, batch, rows, tokens).log_probs
+    return log_probs
+
+
+def _weights(settings: ObjectiveSettings, batch: TokenBatch, log_probs: Tensor, tokens: Tensor) -> Tensor:
+    return importance_weights(
+        log_probs,
+        batch.behaviour[tokens],
+        strategy=settings.importance,
+        cap=settings.importance_cap,
+        turn_ids=batch.turn[tokens],
+        row_ids=batch.path[tokens],
+    )
+
+
+def _read_values(critic: Critic, batch: ValueBatch, rows: Tensor, points: Tensor) -> Tensor:
+    width = int(batch.lengths[rows].max())
+    local = torch.searchsorted(rows, batch.row[points])
+    return critic.values(batch.ids[rows, :width], None, None, local, batch.column[points])
+
+
+def _clip(parameters: Mapping[str, torch.nn.Parameter], largest: float | None) -> Tensor:
+    """Clip the gradient norm over one network's own parameters; returns the norm before."""
+    return torch.nn.utils.clip_grad_norm_(list(parameters.values()), largest if largest is not None else math.inf)
+
+
+def _refuse_if_not_finite(
+    numbers: Mapping[str, float], batch: TokenBatch, credits: Tensor, log_probs: Tensor, refused: Path
+) -> None:
+    bad = [name for name, value in numbers.items() if not math.isfinite(value)]
+    if not bad:
+        return
+    refused.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        "ids": batch.ids, "lengths": batch.lengths, "row": batch.row, "column": batch.column, "credits": credits,
+        "behaviour": batch.behaviour, "log_probs": log_probs,
+    }  # fmt: skip
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, refused)
+    raise NonFiniteLossError(
+        f"{bad[0]!r} of the policy's step is {numbers[bad[0]]}; expected a finite number; the step was refused and its"
+        f" batch saved to {refused}: look at credits and log-probs there, or lower the learning rate"
+    )
+
+
+def _policy_metrics(
+    numbers: Mapping[str, float], batch: TokenBatch, log_probs: Tensor, weights: Tensor, settings: ObjectiveSettings
+) -> dict[str, float]:
+    gap = (log_probs - batch.behaviour).abs()
+    count = max(batch.num_tokens, 1)
+    cap = settings.importance_cap
+    extra = fetch(
+        {
+            "ratio_gap_mean": gap.mean(),
+            "ratio_gap_max": gap.max(),
+            "importance_clipped": (weights >= cap).double().mean() if cap else torch.zeros(()),
+            "importance_ess": effective_sample_size(weights) / count,
+            "log_prob": log_probs.mean(),
+        }
+    )
+    per_token = {name: numbers[name] / count for name in ("entropy", "kl") if name in numbers}
+    return {
+        "loss": numbers["loss"], "gradient_norm": numbers["gradient_norm"], **per_token, **extra,
+        "tokens": float(batch.num_tokens), "trajectories": float(batch.num_trajectories),
+    }  # fmt: skip
