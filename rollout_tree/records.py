@@ -1,4 +1,4 @@
-"""What happened, as flat records: a tree is a list of steps that name their parent; a turn stores what it adds."""
+"""What happened, as flat records: a tree is a list of steps with parents; a turn stores what it adds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class Step:
     status: Status = "running"
     info: Mapping[str, Any] = field(default_factory=dict)
     closing: tuple[Turn, ...] = ()
-    """After a truncation: each token player's next observation, unanswered (`finish="none"`), where V is read."""
+    """After a truncation: the next observation of each player with tokens, unanswered; V is read there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,4 +106,4 @@ class RolloutTree:
         if self.failure is not None:
             return "failed"
         main = [step for step in self.steps if not step.branch]
-        return main[-1].status if main else "running"
+        return max(main, key=lambda step: step.index).status if main else "running"

@@ -1,12 +1,13 @@
-"""From a tree to what one player lived through: the tokens of his turns along one path, and his rewards per tick."""
+"""From a tree to what a player lived through: the tokens of his turns along a path, his rewards per tick."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coplay.rollout_tree.records import RolloutTree, Turn
+from coplay.agents.base import Segment
+from coplay.rollout_tree.paths import main_line
+from coplay.rollout_tree.records import RolloutTree, Step, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class Row:
     sampled: NDArray[np.bool_]  # (S,) True on tokens the policy chose
     log_probs: NDArray[np.float32]  # (S,) behaviour log-probs, 0 where not sampled
     turn: NDArray[np.int32]  # (S,) index into `Trajectory.turns`
-    tick: NDArray[np.int32]  # (S,) tick of the turn
+    tick: NDArray[np.int32]  # (S,) tick of the turn; closing turns, which have none, carry the last one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Trajectory:
     opponents: tuple[str, ...]
     """The others' policies in the order of players."""
     turns: tuple[Turn, ...]
+    """In order; the closing turn of a truncated game last."""
     turn_ticks: tuple[int, ...]
     rows: tuple[Row, ...]
     """Empty for agents without tokens."""
@@ -56,3 +58,159 @@ class Trajectory:
     def num_ticks(self) -> int:
         """Number of ticks of the path, the same for every player."""
         return len(self.rewards)
+
+
+def build_trajectories(tree: RolloutTree) -> tuple[Trajectory, ...]:
+    """Extract what each player lived through along the main line, found by parent links, not list order.
+
+    Rewards inside a tick are summed (rule 2). Linear in the length of the episode.
+
+    Returns:
+        One trajectory for each player, with or without tokens, in the game's order; none of a failed episode.
+
+    Raises:
+        ValueError: if a player's turns mix policies or tokenizers, or ids and log-probs do not fit.
+    """
+    if tree.failure is not None:
+        return ()
+    path = main_line(tree)
+    num_ticks = path[-1].tick + 1 if path else 0
+    rewards = _rewards(tree, path, num_ticks)
+    builders = {player: _Builder(tree, player) for player in tree.seats}
+    for step in path:
+        for turn in step.turns:
+            builders[turn.player].add(turn, step.tick)
+    truncated = bool(path) and path[-1].status == "truncated"
+    for turn in path[-1].closing if truncated else ():
+        builders[turn.player].add(turn, num_ticks - 1, closing=True)
+    return tuple(
+        builder.trajectory(rewards[:, place], truncated) for place, builder in enumerate(builders.values())
+    )
+
+
+def _rewards(tree: RolloutTree, path: tuple[Step, ...], num_ticks: int) -> NDArray[np.float64]:
+    """Raw rewards per tick and player, (num_ticks, num_players)."""
+    rewards = np.zeros((num_ticks, len(tree.seats)))
+    if path:
+        ticks = np.array([step.tick for step in path])
+        if ticks[0] != 0 or not np.isin(np.diff(ticks), (0, 1)).all():
+            raise ValueError(
+                f"episode {tree.episode!r} has the ticks {ticks.tolist()}; expected 0, 1, ... in order"
+            )
+        raw = np.array([[step.rewards[player] for player in tree.seats] for step in path], dtype=np.float64)
+        np.add.at(rewards, ticks, raw)
+    return rewards
+
+
+class _RowBuilder:
+    """The runs of one row while it grows; arrays are made once, at the end."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.log_probs: list[float] = []
+        self.runs: list[tuple[int, bool, int, int]] = []
+        """(length, sampled, turn, tick) of each segment."""
+
+    def row(self) -> Row:
+        lengths, sampled, turns, ticks = np.array(self.runs, dtype=np.int32).T
+        mask = np.repeat(sampled.astype(np.bool_), lengths)
+        log_probs = np.zeros(len(mask), dtype=np.float32)
+        log_probs[mask] = self.log_probs
+        return Row(
+            ids=np.array(self.ids, dtype=np.int64),
+            sampled=mask,
+            log_probs=log_probs,
+            turn=np.repeat(turns, lengths),
+            tick=np.repeat(ticks, lengths),
+        )
+
+
+class _Builder:
+    """One player's trajectory while its path is walked."""
+
+    def __init__(self, tree: RolloutTree, player: str) -> None:
+        self._tree, self._player = tree, player
+        self._turns: list[Turn] = []
+        self._ticks: list[int] = []
+        self._rows: list[_RowBuilder] = []
+        self._points: list[ValuePoint] = []
+        self._tokenizer: str | None = None
+        self._read = -1
+        """Last tick that has a value point."""
+        self._closed = False
+
+    def add(self, turn: Turn, tick: int, *, closing: bool = False) -> None:
+        """Append the tokens of the player's next turn."""
+        if turn.policy != self._tree.seats[self._player]:
+            raise self._fault(f"has a turn of {turn.policy!r}", repr(self._tree.seats[self._player]))
+        number = len(self._turns)
+        self._turns.append(turn)
+        self._ticks.append(tick)
+        if not turn.segments:
+            return
+        if turn.tokenizer != self._tokenizer:
+            if self._tokenizer is not None:
+                raise self._fault(f"mixes tokenizers {self._tokenizer!r} and {turn.tokenizer!r}", "one")
+            self._tokenizer = turn.tokenizer
+        if turn.fresh_context or not self._rows:
+            self._rows.append(_RowBuilder())
+        for segment in turn.segments:
+            self._append(segment, number, tick)
+        if closing:
+            self._value_point(tick + 1)
+            self._closed = True
+
+    def _append(self, segment: Segment, turn: int, tick: int) -> None:
+        length, row = len(segment.ids), self._rows[-1]
+        if len(segment.log_probs) != (length if segment.sampled else 0):
+            got = f"{len(segment.log_probs)} log-probs for {length} ids (sampled: {segment.sampled})"
+            raise self._fault(f"has {got} in turn {turn}", "one for each sampled id, no others")
+        if not length:
+            return
+        if segment.sampled:
+            if tick != self._read:
+                self._value_point(tick)
+            row.log_probs.extend(segment.log_probs)
+        row.ids.extend(segment.ids)
+        row.runs.append((length, segment.sampled, turn, tick))
+
+    def _value_point(self, tick: int) -> None:
+        """Read V at the last token so far."""
+        position = len(self._rows[-1].ids) - 1
+        if position < 0:
+            raise self._fault("has a reply without context", "an observation's tokens before it")
+        self._points.append(ValuePoint(tick=tick, row=len(self._rows) - 1, position=position))
+        self._read = tick
+
+    def trajectory(self, rewards: NDArray[np.float64], truncated: bool) -> Trajectory:
+        """Make the arrays."""
+        num_ticks = len(rewards)
+        acted = np.zeros(num_ticks, dtype=np.bool_)
+        acted[[point.tick for point in self._points if point.tick < num_ticks]] = True
+        if truncated and self._rows and not self._closed:
+            self._value_point(num_ticks)
+        rows = tuple([builder.row() for builder in self._rows if builder.runs])
+        for row in rows:
+            if not np.isfinite(row.log_probs).all():
+                turn = int(row.turn[~np.isfinite(row.log_probs)][0])
+                raise self._fault(f"has a log-prob that is no finite number in turn {turn}", "finite ones")
+        seats = self._tree.seats
+        return Trajectory(
+            episode=self._tree.episode,
+            branch="",
+            group=self._tree.group,
+            player=self._player,
+            policy=seats[self._player],
+            opponents=tuple([name for player, name in seats.items() if player != self._player]),
+            turns=tuple(self._turns),
+            turn_ticks=tuple(self._ticks),
+            rows=rows,
+            value_points=tuple(self._points),
+            rewards=np.ascontiguousarray(rewards),
+            acted=acted,
+            truncated=truncated,
+        )
+
+    def _fault(self, got: str, expected: str) -> ValueError:
+        where = f"player {self._player!r} of episode {self._tree.episode!r}"
+        return ValueError(f"{where} {got}; expected {expected}")

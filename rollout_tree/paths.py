@@ -1,0 +1,65 @@
+"""Ways through a tree by its parent links; never by the order of the list, never by recursion."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from coplay.rollout_tree.records import RolloutTree, Step
+
+
+def steps_by_id(tree: RolloutTree) -> dict[int, Step]:
+    """Every step under its id, once parent links are known to lead to a first step.
+
+    Raises:
+        ValueError: if an id occurs twice, a parent is missing, or parents form a cycle; it names the step.
+    """
+    steps = {step.id: step for step in tree.steps}
+    if len(steps) != len(tree.steps):
+        ids = sorted(step.id for step in tree.steps)
+        twice = next(one for one, other in pairwise(ids) if one == other)
+        raise ValueError(f"episode {tree.episode!r} has two steps with the id {twice}; expected unique ids")
+    grounded: set[int] = set()
+    for step in tree.steps:
+        _ground(tree.episode, step, steps, grounded)
+    return steps
+
+
+def _ground(episode: str, step: Step, steps: Mapping[int, Step], grounded: set[int]) -> None:
+    """Follow parents up to a step known to be sound; each step is walked once in all."""
+    chain: list[int] = []
+    on_chain: set[int] = set()
+    current = step
+    while current.id not in grounded:
+        if current.id in on_chain:
+            raise ValueError(f"episode {episode!r} has a cycle through step {current.id}; expected a tree")
+        chain.append(current.id)
+        on_chain.add(current.id)
+        if current.parent is None:
+            break
+        if current.parent not in steps:
+            raise ValueError(
+                f"step {current.id} of episode {episode!r} names parent {current.parent}, which is not there"
+            )
+        current = steps[current.parent]
+    grounded.update(chain)
+
+
+def main_line(tree: RolloutTree) -> tuple[Step, ...]:
+    """The steps of the main line from first to last, found from its last step by parent links.
+
+    Raises:
+        ValueError: if the links are broken, or the main line has several ends or gaps.
+    """
+    steps = steps_by_id(tree)
+    main = {step.id for step in tree.steps if not step.branch}
+    ends = main - {step.parent for step in tree.steps if not step.branch}
+    if len(ends) > 1:
+        raise ValueError(f"the main line of episode {tree.episode!r} has several ends: steps {sorted(ends)}")
+    path: list[Step] = []
+    current: int | None = ends.pop() if ends else None
+    while current is not None:
+        path.append(steps[current])
+        current = steps[current].parent
+    path.reverse()
+    if len(path) != len(main):
+        raise ValueError(f"the main line of episode {tree.episode!r} is not one path of {len(main)} steps")
+    return tuple(path)

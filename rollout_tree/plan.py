@@ -1,0 +1,107 @@
+"""What is to be played: episodes with their luck and seats, before anyone sits down."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from coplay.agents.base import AgentFactory
+from coplay.games import Game, derive_seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodePlan:
+    """One episode to be played."""
+
+    episode: str
+    """Unique in the run; see `plan_episodes`."""
+    iteration: int
+    group: str
+    """Episodes with the same luck share it."""
+    group_seed: int
+    seats: Mapping[str, AgentFactory]
+    """Player -> who makes his agent."""
+    seat_names: Mapping[str, str]
+    """Player -> `name@version` or agent name; every reply must come from it."""
+    run_seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a collect has come, after a wave."""
+
+    num_episodes: int
+    num_done: int
+    """Episodes that are over, failed ones included."""
+    num_failed: int
+    num_turns: int
+    """Replies so far, in all episodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectPlan:
+    """What one call of `collect` plays, and what it puts up with.
+
+    Raises:
+        ValueError: if an episode is named twice or its seats are not the players of the game.
+    """
+
+    game: Game[Any]
+    episodes: tuple[EpisodePlan, ...]
+    time_limit: float | None = None
+    """Seconds of wall clock an episode may wait for replies, all its turns together; its waiting for other
+    episodes does not count. None: no limit."""
+    max_failed_share: float = 0.0
+    """Share of failed episodes above which `collect` raises."""
+    on_wave: Callable[[Progress], None] | None = None
+    """Told after every wave, e.g. to show progress."""
+
+    def __post_init__(self) -> None:
+        players = self.game.spec.players
+        names = [plan.episode for plan in self.episodes]
+        if len(set(names)) != len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise ValueError(f"episodes {twice} are planned more than once; expected unique ids")
+        for plan in self.episodes:
+            for given in (plan.seats, plan.seat_names):
+                if set(given) != set(players):
+                    raise ValueError(_wrong_seats(plan.episode, tuple(given), players))
+
+
+def _wrong_seats(episode: str, given: tuple[str, ...], players: tuple[str, ...]) -> str:
+    near = [m for name in given if name not in players for m in get_close_matches(name, players, n=1)]
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"episode {episode!r} seats {sorted(given)}; expected exactly the players {list(players)}{hint}"
+
+
+def plan_episodes(
+    game: Game[Any],
+    *,
+    run_seed: int,
+    iteration: int,
+    num_groups: int,
+    group_size: int,
+    seats: Mapping[str, AgentFactory],
+    seat_names: Mapping[str, str],
+    first_group: int = 0,
+) -> tuple[EpisodePlan, ...]:
+    """Plan `num_groups * group_size` episodes; those of a group share their luck.
+
+    group seed = f(run, iteration, group) (law 7). A game without chance has one group an iteration (rule 1).
+    Opponents drawn per group: call once a group, with `first_group` counting up.
+    """
+    plans = []
+    for index in range(first_group * group_size, (first_group + num_groups) * group_size):
+        group = index // group_size if game.spec.has_chance else 0
+        plans.append(
+            EpisodePlan(
+                episode=f"{iteration:06d}/{index:05d}",
+                iteration=iteration,
+                group=f"{iteration:06d}/g{group:04d}",
+                group_seed=derive_seed(run_seed, "group", iteration, group),
+                seats=seats,
+                seat_names=seat_names,
+                run_seed=run_seed,
+            )
+        )
+    return tuple(plans)

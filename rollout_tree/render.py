@@ -1,0 +1,80 @@
+"""One episode as text to read. Rollout text is untrusted: nothing in it acts on a terminal (law 10)."""
+
+from collections.abc import Iterator, Mapping
+
+from coplay.games import Malformed
+from coplay.rollout_tree.paths import main_line
+from coplay.rollout_tree.records import RolloutTree, Step, Turn
+
+
+def safe_text(text: str) -> str:
+    r"""Escape everything that a terminal might act on or that cannot be seen; line ends stay.
+
+    Control characters (colours, cursor moves, bells), direction marks, zero-width and unpaired surrogate
+    characters become `\xNN` or `\uNNNN`.
+    """
+    if text.isprintable():
+        return text
+    return "".join([c if c == "\n" or c.isprintable() else _escaped(c) for c in text])
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _indented(text: str, mark: str) -> Iterator[str]:
+    for number, line in enumerate(safe_text(text).split("\n")):
+        yield f"    {mark if number == 0 else ' ' * len(mark)} {line}"
+
+
+def render_text(tree: RolloutTree) -> str:
+    """Render the main line: steps, each player's private view and reply, malformed marks, rewards.
+
+    Raises:
+        ValueError: if the tree's links are broken.
+    """
+    lines = [safe_text(f"{tree.game}  episode {tree.episode}  group {tree.group}  {tree.status}")]
+    lines += [safe_text(f"  {player}: {policy}") for player, policy in tree.seats.items()]
+    systems: dict[str, str] = {}
+    totals = dict.fromkeys(tree.seats, 0.0)
+    for step in main_line(tree):
+        lines += ["", _head(step)]
+        for turn in step.turns:
+            if systems.get(turn.player) != turn.observation.system:
+                systems[turn.player] = turn.observation.system
+                lines += [safe_text(f"  {turn.player} is told"), *_indented(turn.observation.system, "|")]
+            lines += _turn_lines(turn)
+        lines.append(f"  rewards  {_numbers(step.rewards)}")
+        for player, reward in step.rewards.items():
+            totals[player] = totals.get(player, 0.0) + reward
+        for turn in step.closing:
+            lines += [safe_text(f"  {turn.player} (cut here)"), *_indented(turn.observation.text, "<")]
+    if tree.failure is not None:
+        who = tree.failure.player or "the game"
+        lines += ["", safe_text(f"FAILED at step {tree.failure.step}, {who}: {tree.failure.reason}")]
+    else:
+        lines += ["", f"returns  {_numbers(totals)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _head(step: Step) -> str:
+    overflow = step.info.get("context_overflow")
+    why = f", the context of {overflow} is full" if overflow else ""
+    ended = "" if step.status == "running" else safe_text(f"  ({step.status}{why})")
+    return f"step {step.index}  tick {step.tick}{ended}"
+
+
+def _turn_lines(turn: Turn) -> list[str]:
+    attempt = f", attempt {turn.attempt + 1}" if turn.attempt else ""
+    lines = [safe_text(f"  {turn.player}{attempt}"), *_indented(turn.observation.text, "<")]
+    lines += _indented(turn.reply, ">")
+    if isinstance(turn.action, Malformed):
+        lines.append(f"    ! malformed: {safe_text(turn.action.reason)}")
+    elif turn.action.text != turn.reply:
+        lines += _indented(turn.action.text, "=")
+    return lines
+
+
+def _numbers(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{safe_text(player)} {value:g}" for player, value in values.items())
