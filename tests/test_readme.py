@@ -1,0 +1,71 @@
+"""The README tells the truth: its Python runs and prints what it says, its commands and paths exist."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from coplay.training.config import RunConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+SESSION = [block for block in BLOCKS if block[0] in {"python", "text"}]
+
+
+def test_python_when_run_from_top_to_bottom_then_prints_what_the_readme_says(tmp_path: Path) -> None:
+    """The blocks are one session; a `text` block holds what the Python before it prints."""
+    program = "\n".join(text for language, text in SESSION if language == "python")
+    expected = "".join(text for language, text in SESSION if language == "text")
+    (tmp_path / "session.py").write_text(program, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "session.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected
+
+
+def test_python_when_counted_then_the_first_block_is_ten_lines() -> None:
+    first = next(text for language, text in SESSION if language == "python")
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10
+
+
+def test_configuration_when_read_then_a_valid_run() -> None:
+    tables = [tomllib.loads(text) for language, text in BLOCKS if language == "toml"]
+    runs = [table for table in tables if "game" in table]
+    assert runs
+    for table in runs:
+        RunConfig.model_validate(table)
+
+
+COMMANDS = sorted(
+    {
+        line.split()[1]
+        for kind, text in BLOCKS
+        if kind == "bash"
+        for line in text.splitlines()
+        if line[:7] == "coplay "
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_when_asked_for_help_then_it_exists(command: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "coplay.scripts.cli", command, "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_tree_when_compared_with_the_checkout_then_every_path_exists() -> None:
+    tree = next(text for language, text in BLOCKS if language == "" and "games/" in text)
+    for line in tree.splitlines():
+        path = line.split()[0]
+        assert (ROOT / path).exists(), f"README names {path}, which does not exist"
