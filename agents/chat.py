@@ -83,7 +83,7 @@ class ChatFormat:
         self.max_positions = max_positions or (int(tokenizer.model_max_length) if known else None)
         """Longest context in tokens; None if neither model nor tokenizer says."""
         self._opening = lru_cache(maxsize=4096)(self._make_opening)
-        self._following = lru_cache(maxsize=65536)(self._make_following)
+        self._following = lru_cache(maxsize=16384)(self._make_following)
         self._decode = lru_cache(maxsize=16384)(self._make_text)
         self._trie = lru_cache(maxsize=4096)(self._make_trie)
 

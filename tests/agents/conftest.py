@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -36,7 +37,8 @@ def build_tokenizer(
         backend.post_processor = processors.TemplateProcessing(
             single="<|bos|> $A", special_tokens=[("<|bos|>", start)]
         )
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=1000)
+    make: Any = PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerFast = make(tokenizer_object=backend, model_max_length=1000)
     tokenizer.add_special_tokens({"bos_token": "<|bos|>", "eos_token": eos})
     tokenizer.chat_template = template
     return tokenizer

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,8 +52,13 @@ def full_render(
     for place, text in enumerate(texts):
         messages.append({"role": "user", "content": text})
         messages += [{"role": "assistant", "content": reply} for reply in replies[place : place + 1]]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
     return tuple(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def shown(tokenizer: PreTrainedTokenizerFast, ids: tuple[int, ...]) -> str:
+    """Text with control tokens."""
+    return str(tokenizer.decode(list(ids)))
 
 
 def pieced(
@@ -99,7 +105,7 @@ def test_opening_when_template_prefills_thoughts_then_they_are_context(make_toke
     assert chat.opening("a", "b") == full_render(tokenizer, "a", ["b"], [])
     # A policy starts after the header as a whole; a full render may cut the blanks elsewhere.
     whole = pieced(chat, "a", ["b", "c"], ["yes"], ended=True)
-    assert tokenizer.decode(whole) == tokenizer.decode(full_render(tokenizer, "a", ["b", "c"], ["yes"]))
+    assert shown(tokenizer, whole) == shown(tokenizer, full_render(tokenizer, "a", ["b", "c"], ["yes"]))
     think = [tokenizer.convert_tokens_to_ids(token) for token in ("<think>", "</think>")]
     assert [i for i in chat.opening("", "hi") if i in think] == think
 
@@ -141,8 +147,8 @@ def test_system_text_when_template_has_a_default_then_ours_replaces_it(make_toke
     tokenizer = make_tokenizer(DEFAULT_SYSTEM)
     chat = ChatFormat(tokenizer)
     assert chat.default_system == "You are helpful."
-    assert "helpful" not in tokenizer.decode(chat.opening("rules", "hi"))
-    assert "helpful" in tokenizer.decode(chat.opening("", "hi"))
+    assert "helpful" not in shown(tokenizer, chat.opening("rules", "hi"))
+    assert "helpful" in shown(tokenizer, chat.opening("", "hi"))
 
 
 def test_stop_ids_when_model_has_several_then_all_end_a_reply(
@@ -151,7 +157,7 @@ def test_stop_ids_when_model_has_several_then_all_end_a_reply(
     """B80, B07: the template's end of turn, the tokenizer's end, and the model's further ones."""
     tokenizer = make_tokenizer(chatml_template)
     chat = ChatFormat(tokenizer, stop_ids=(7, 9))
-    end, eos = tokenizer.convert_tokens_to_ids(["<|end|>", "<|eos|>"])
+    end, eos = (tokenizer.convert_tokens_to_ids(token) for token in ("<|end|>", "<|eos|>"))
     assert chat.stop_ids == (end, eos, 7, 9)
     assert (
         all(chat.ended((3, stop)) for stop in chat.stop_ids) and not chat.ended((7, 3)) and not chat.ended(())
@@ -198,7 +204,8 @@ def test_control_tokens_when_the_vocabulary_holds_them_as_pieces_then_still_text
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     backend.decoder = decoders.Metaspace(prepend_scheme="first", split=False)
     backend.add_special_tokens(["<s>", "</s>"])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    make: Any = PreTrainedTokenizerFast
+    tokenizer = make(tokenizer_object=backend)
     tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
     tokenizer.chat_template = (
         "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]"

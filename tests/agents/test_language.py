@@ -345,8 +345,8 @@ def test_terse_game_when_played_then_row_is_one_sequence(terse: ChatFormat, text
 
 
 def test_cost_when_episode_is_long_then_little_and_linear(terse: ChatFormat, make_answer: Any) -> None:
-    """The framework's share of a turn without the engine: target 25 microseconds, asserted at four times it."""
-    reply = make_answer(terse.encode_label("A"), "grammar")
+    """The framework's share of a turn without the engine: target 25 microseconds, asserted at four times."""
+    reply: Sample = make_answer(terse.encode_label("A"), "grammar")
 
     class Prompt:
         async def sample(self, request: SampleRequest) -> Sample:
