@@ -18,7 +18,6 @@ from coplay.agents.base import (
 if TYPE_CHECKING:
     from coplay.agents.chat import ChatFormat
     from coplay.agents.critic import Critic
-    from coplay.agents.embedded_tokenizer import embedded_tokenizer
     from coplay.agents.human import HumanAgent
     from coplay.agents.language import LanguageAgent, SamplingSettings, language_agent_factory
     from coplay.agents.loading import load_agent
@@ -44,7 +43,6 @@ __all__ = [
     "Segment",
     "Transcript",
     "TurnKey",
-    "embedded_tokenizer",
     "language_agent_factory",
     "load_agent",
 ]
@@ -58,7 +56,6 @@ _HOMES = {
     "Policy": "policy",
     "SamplingSettings": "language",
     "Transcript": "transcript",
-    "embedded_tokenizer": "embedded_tokenizer",
     "language_agent_factory": "language",
     "load_agent": "loading",
 }

@@ -3,6 +3,7 @@
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -25,7 +26,7 @@ def folder() -> Path:
 @pytest.mark.slow
 def test_chat_when_of_smollm_then_ids_equal_a_full_render(folder: Path) -> None:
     """B03, B110: separators, digits and blank lines as the model learned them."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     chat = ChatFormat(tokenizer)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert (chat.append_only, chat.stop_ids, chat.max_positions) == (True, (end,), 8192)
@@ -48,7 +49,8 @@ def test_model_when_made_from_the_wheel_then_knows_paris(folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    chat = ChatFormat(AutoTokenizer.from_pretrained(folder))
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    chat = ChatFormat(tokenizer)
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert next(model.parameters()).dtype == torch.float32
     ids = chat.opening("", "What is the capital of France? Answer in one sentence.")
@@ -62,7 +64,8 @@ def test_tokenizer_when_mended_then_splits_digits_and_knows_its_length() -> None
     """B110."""
     backend = Tokenizer(models.BPE(vocab={"1": 0, "0": 1, "10": 2}, merges=[("1", "0")]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    make: Any = PreTrainedTokenizerFast
+    tokenizer = make(tokenizer_object=backend)
     assert tokenizer.backend_tokenizer.encode("10").ids == [2]
     smollm.mend_tokenizer(tokenizer)
     assert tokenizer.backend_tokenizer.encode("10").ids == [0, 1]
