@@ -516,7 +516,7 @@ def contextless(x, a):
     return a + 0 * x
 
 
-# (reward, contexts, p, N, k), then mean, and variance of: grouped, global on the same data, global iid, no baseline.
+# (reward, contexts, p, N, k); mean, variance grouped, global on the same data; global iid, no baseline.
 CRN_CASES = [
     pytest.param(
         (additive, (0, 8), 0.5, 4, 2), ("1/4", "1/32", "259/288"), (1.34375, 2.265625), id="additive-4-2"
