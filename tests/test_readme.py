@@ -12,14 +12,22 @@ from coplay.training.config import RunConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-SESSION = [block for block in BLOCKS if block[0] in {"python", "text"}]
+TEXTS = [
+    "README.md",
+    *(f"{package}/README.md" for package in ("agents", "games", "rollout_tree", "scripts", "training")),
+]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = BLOCK.findall(README)
 
 
-def test_python_when_run_from_top_to_bottom_then_prints_what_the_readme_says(tmp_path: Path) -> None:
-    """The blocks are one session; a `text` block holds what the Python before it prints."""
-    program = "\n".join(text for language, text in SESSION if language == "python")
-    expected = "".join(text for language, text in SESSION if language == "text")
+@pytest.mark.parametrize("text", TEXTS)
+def test_python_when_run_from_top_to_bottom_then_prints_what_the_text_says(text: str, tmp_path: Path) -> None:
+    """A text's blocks are one session; a `text` block holds what the Python before it prints."""
+    blocks = BLOCK.findall((ROOT / text).read_text("utf-8"))
+    program = "\n".join(block for language, block in blocks if language == "python")
+    expected = "".join(block for language, block in blocks if language == "text")
+    if not program:
+        return
     (tmp_path / "session.py").write_text(program, "utf-8")
     done = subprocess.run(
         [sys.executable, "session.py"], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -29,7 +37,7 @@ def test_python_when_run_from_top_to_bottom_then_prints_what_the_readme_says(tmp
 
 
 def test_python_when_counted_then_the_first_block_is_ten_lines() -> None:
-    first = next(text for language, text in SESSION if language == "python")
+    first = next(text for language, text in BLOCKS if language == "python")
     assert len([line for line in first.splitlines() if line.strip()]) <= 10
 
 
