@@ -109,7 +109,7 @@ def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
     dotted = ".".join(path)
     fields = known_fields()
     if dotted not in fields and not _inside_table(path):
-        raise ConfigError(f"unknown flag '--{dotted}'{nearest(dotted, fields).replace(chr(39), chr(39))}")
+        raise ConfigError(f"unknown flag '--{dotted}'{nearest(dotted, fields)}")
     node = data
     for part in path[:-1]:
         below = node.get(part)

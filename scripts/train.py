@@ -3,29 +3,32 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
 
 from coplay.scripts.progress import Progress
-from coplay.scripts.settings import known_fields, read_settings, shipped_configs
+from coplay.scripts.settings import DEFAULT_CONFIG, read_settings, shipped_configs
 from coplay.training.config import RunConfig
 from coplay.training.messages import ConfigError
+
+if TYPE_CHECKING:
+    from coplay.training.run import Run
 
 USAGE = """coplay train [CONFIG] [--section.field value ...] [--overwrite] [--dry-run]
 coplay train --resume DIR
 
 CONFIG is a TOML file or the name of a shipped configuration ({configs}; default {default}).
---dry-run renders one dialogue per seat, row lengths, memory and time per iteration, and trains nothing.
+--dry-run plays and trains one iteration in memory and shows one dialogue per seat, row lengths, memory and time.
+A section's kind can be changed, e.g. --shaping.kind shared_reward; its other fields then start from their defaults.
 
-Fields:
-{fields}
 """
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train one run."""
     words = list(arguments)
-    if "--help" in words or "-h" in words:
-        sys.stdout.write(usage())
-        return 0
+    wants_help = _take(words, "--help") or _take(words, "-h")
     switches = {name: _take(words, name) for name in ("--overwrite", "--dry-run")}
     resume = _take_value(words, "--resume")
     if resume is not None:
@@ -33,6 +36,9 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError("--resume takes its configuration from the run folder; expected no other argument")
         return resume_training(Path(resume))
     config = read_settings(words.pop(0) if words and not words[0].startswith("--") else None, words)
+    if wants_help:
+        show_usage(config)
+        return 0
     if switches["--dry-run"]:
         from coplay.scripts.dry_run import dry_run
 
@@ -55,17 +61,13 @@ def resume_training(folder: Path) -> int:
     return _train(resume_run(folder))
 
 
-def usage() -> str:
-    """The help text, with every field and its meaning."""
-    from coplay.scripts.describe import describe_fields
-
-    configs = ", ".join(shipped_configs())
-    from coplay.scripts.settings import DEFAULT_CONFIG
-
-    return USAGE.format(configs=configs, default=DEFAULT_CONFIG, fields=describe_fields(known_fields()))
+def show_usage(config: RunConfig) -> None:
+    """Print the commands, then every field of this configuration with its meaning and value."""
+    sys.stdout.write(USAGE.format(configs=", ".join(shipped_configs()), default=DEFAULT_CONFIG))
+    tyro.cli(tyro.conf.AvoidSubcommands[RunConfig], default=config, args=["--help"], prog="coplay train")
 
 
-def _train(run: "Run") -> int:  # noqa: F821 - imported late: torch takes seconds, bad input should not wait for it
+def _train(run: "Run") -> int:
     from coplay.training.loop import train
 
     config = run.config

@@ -1,0 +1,85 @@
+"""`coplay train --dry-run`: play and train one iteration in memory, write nothing, and say what a run would cost."""
+
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from coplay.rollout_tree import RolloutTree, Trajectory, render_text, safe_text
+from coplay.training.config import RunConfig
+from coplay.training.estimators import estimate
+from coplay.training.extract import extract, tick_table
+from coplay.training.packets import make_packets
+from coplay.training.run import Run
+from coplay.training.stages import collect_rollouts, read_critic, update_critic
+
+SHOWN_CHARACTERS = 4000
+
+
+def dry_run(config: RunConfig) -> str:
+    """One dialogue per seat as the models see it, row lengths, peak memory, seconds per iteration and per run."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(config, folder=Path(folder))
+        start = time.perf_counter()
+        trees = collect_rollouts(run, 0)
+        played = time.perf_counter()
+        trajectories = extract(trees)
+        _train_once(run, trajectories)
+        trained = time.perf_counter()
+    generation, training = played - start, trained - played
+    hours = (generation + training) * config.update.num_updates / 3600
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return "\n".join(
+        [
+            f"configuration {config.name!r}: game {config.game.kind!r}, {len(trees)} games an iteration",  # type: ignore[attr-defined]
+            _outcome(trees),
+            *(_dialogue(run, trajectories, player) for player in run.game.spec.players),
+            f"row lengths in tokens: {_lengths(trajectories)}",
+            f"one iteration: {generation:.2f} s generation, {training:.2f} s training, peak memory {peak:.0f} MiB",
+            f"{config.update.num_updates} updates: about {hours:.2f} h; nothing was written",
+            "",
+        ]
+    )
+
+
+def _train_once(run: Run, trajectories: Sequence[Trajectory]) -> None:
+    config = run.config
+    table = tick_table(
+        trajectories, reward_scale=config.estimator.reward_scale, has_chance=run.game.spec.has_chance
+    )
+    reading = read_critic(run, trajectories, table)
+    advantages = estimate(config.estimator, table, running_means={}, values=reading.values)
+    packets = make_packets(table, advantages.advantages)
+    for trainer in run.trainers:
+        credit = trainer.credit(trajectories, table, advantages, packets, update=0)
+        if credit is not None:
+            trainer.step(credit, update=0, folder=run.folder)
+    update_critic(run, reading, table, advantages, update=0)
+
+
+def _outcome(trees: Sequence[RolloutTree]) -> str:
+    failed = sum(tree.failure is not None for tree in trees)
+    return f"{failed} of {len(trees)} games failed\n\n{render_text(trees[0])}"
+
+
+def _dialogue(run: Run, trajectories: Sequence[Trajectory], player: str) -> str:
+    """The first row of a player's first game, decoded token by token; sampled tokens stand in brackets."""
+    mine = [t for t in trajectories if t.player == player]
+    if not mine or not mine[0].rows:
+        return f"--- {player}: {mine[0].policy if mine else 'no game'} has no tokens"
+    row = mine[0].rows[0]
+    pieces = [
+        f"[{text}]" if sampled else text
+        for text, sampled in zip(run.base.tokenizer.batch_decode([[token] for token in row.ids.tolist()]), row.sampled.tolist(), strict=True)
+    ]
+    text = safe_text("".join(pieces))
+    cut = "" if len(text) <= SHOWN_CHARACTERS else f" … ({len(text) - SHOWN_CHARACTERS} characters more)"
+    return f"--- {player} ({mine[0].policy}), sampled tokens in brackets:\n{text[:SHOWN_CHARACTERS]}{cut}\n"
+
+
+def _lengths(trajectories: Sequence[Trajectory]) -> str:
+    lengths = np.array([len(row.ids) for t in trajectories for row in t.rows] or [0])
+    return f"min {lengths.min()}, median {int(np.median(lengths))}, max {lengths.max()}, {len(lengths)} rows"
