@@ -16,8 +16,8 @@ def to_networkx(tree: RolloutTree) -> "nx.DiGraph":
     """Build a graph whose nodes are the steps, by their ids, with edges from parent to child.
 
     Attributes are scalars: `branch`, `index`, `tick`, `status`, `num_turns`, `reward:PLAYER`, and as JSON
-    text `info` and `turns`. The graph itself carries the episode. A step without parent is a root: one, unless
-    the tree branches at its first step.
+    text `info` and `turns`. The graph itself carries the episode. A step without parent is a root: one,
+    unless the tree branches at its first step.
 
     Raises:
         ValueError: if the links are no tree; the message names the step.

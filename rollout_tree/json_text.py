@@ -4,8 +4,12 @@ import json
 from collections.abc import Mapping
 from json.encoder import encode_basestring
 from math import isfinite
+from operator import is_
 from typing import Any
 
+_SCALARS = frozenset({str, int, bool, type(None)})
+"""Types of which every value is plain."""
+_TEXT = frozenset({str})
 _ESCAPED = "\0"
 """First character of a text stored in escaped form."""
 
@@ -22,13 +26,13 @@ def plain(value: Any, name: str) -> Any:
         ValueError: at NaN or an infinite number.
     """
     kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
+    if kind in _SCALARS:
         return value
     if kind is dict:
         return _plain_dict(value, name)
     if kind is list:
-        items = [plain(item, name) for item in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        items = [item if type(item) in _SCALARS else plain(item, name) for item in value]
+        return value if all(map(is_, items, value)) else items
     return _converted(value, name)
 
 
@@ -37,6 +41,8 @@ def _plain_dict(value: dict[Any, Any], name: str) -> dict[str, Any]:
     for key, item in value.items():
         if type(key) is not str:
             raise TypeError(f"{name} holds the key {key!r}; expected text, since JSON has no other keys")
+        if type(item) in _SCALARS:
+            continue
         new = plain(item, name)
         if new is not item:
             changed = changed or dict(value)
@@ -56,7 +62,7 @@ def _converted(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return _plain_dict(dict(value), name)
     if isinstance(value, list | tuple):
-        return [plain(item, name) for item in value]
+        return [item if type(item) in _SCALARS else plain(item, name) for item in value]
     raise TypeError(
         f"{name} holds {value!r} of type {type(value).__name__}; expected text, a number, true, false, null,"
         " a list or an object with text keys"
@@ -74,7 +80,7 @@ def dumps(value: Any, name: str) -> str:
     if kind is str:
         return str(encode_basestring(value))
     if kind is dict:
-        if not all(type(key) is str for key in value):
+        if not _TEXT.issuperset(map(type, value)):
             plain(value, name)
         return "{" + ",".join([f"{encode_basestring(k)}:{dumps(v, name)}" for k, v in value.items()]) + "}"
     if kind is list:

@@ -1,7 +1,7 @@
 """Pure functions from trees to numbers: each is taken per episode first, then averaged over episodes (B60).
 
-Nothing is averaged over seats where that could cancel (a zero-sum game's mean return is always 0): keys end in
-the player's name. Failed episodes are counted and otherwise left out; they are never a return of 0 (B37).
+Nothing is averaged over seats where that could cancel (a zero-sum game's mean return is always 0): keys end
+in the player's name. Failed episodes are counted and otherwise left out; they are never a return of 0 (B37).
 """
 
 from collections import defaultdict
