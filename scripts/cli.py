@@ -4,7 +4,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 COMMANDS = {
     "train": "train agents against each other from a configuration",
@@ -22,29 +22,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if words else 2
     if words[0] not in COMMANDS:
         near = difflib.get_close_matches(words[0], COMMANDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        sys.stderr.write(f"coplay: unknown command {words[0]!r}{hint} expected one of {', '.join(COMMANDS)}\n")
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        sys.stderr.write(
+            f"coplay: unknown command {words[0]!r}{hint}; expected one of {', '.join(COMMANDS)}\n"
+        )
         return 2
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    module = importlib.import_module(f"coplay.scripts.{words[0]}")
+    return _guarded(lambda: int(importlib.import_module(f"coplay.scripts.{words[0]}").main(words[1:])))
+
+
+def _guarded(command: Callable[[], int]) -> int:
+    """Run a command; what a person can mend becomes one sentence on stderr."""
     try:
-        return int(module.main(words[1:]))
+        return command()
     except BrokenPipeError:
         sys.stderr.close()
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("coplay: stopped; what was saved stays\n")
-        return 130
+        return _say("stopped; what was saved stays", 130)
     except (ValueError, KeyError) as error:
         if os.environ.get("COPLAY_TRACEBACK"):
             raise
-        sys.stderr.write(f"coplay: {_sentence(error)}\n")
-        return 2
+        return _say(_sentence(error), 2)
     except (ArithmeticError, RuntimeError, OSError) as error:
         if os.environ.get("COPLAY_TRACEBACK"):
             raise
-        sys.stderr.write(f"coplay: {_sentence(error)} (set COPLAY_TRACEBACK=1 to see where)\n")
-        return 1
+        return _say(f"{_sentence(error)} (COPLAY_TRACEBACK=1 shows where)", 1)
+
+
+def _say(sentence: str, code: int) -> int:
+    sys.stderr.write(f"coplay: {sentence}\n")
+    return code
 
 
 def _sentence(error: Exception) -> str:
@@ -54,7 +62,11 @@ def _sentence(error: Exception) -> str:
 
 def _overview() -> str:
     lines = [f"  coplay {name:<10} {text}" for name, text in COMMANDS.items()]
-    return "Train language-model agents against each other.\n\n" + "\n".join(lines) + "\n\ncoplay COMMAND --help tells more.\n"
+    return (
+        "Train language-model agents against each other.\n\n"
+        + "\n".join(lines)
+        + "\n\ncoplay COMMAND --help tells more.\n"
+    )
 
 
 if __name__ == "__main__":

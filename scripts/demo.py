@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train both runs and print one table."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--folder", default="runs", help="where the run folders go")
-    parser.add_argument("--updates", type=int, default=None, help="updates of each run (default: as configured)")
+    parser.add_argument(
+        "--updates", type=int, default=None, help="updates of each run (default: as configured)"
+    )
     asked = parser.parse_args(arguments)
     finished = {}
     for title, name in CONFIGS.items():
@@ -60,11 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def read_finished(folder: Path, *, wall: float) -> Finished:
     """Read a run folder's first and last evaluation and its times."""
     state = read_state(checkpoint_path(folder, complete_checkpoints(folder)[-1]))
-    tables = [{row["opponent"]: Result.model_validate(row) for row in entry["results"]} for entry in state.history]
+    tables = [
+        {row["opponent"]: Result.model_validate(row) for row in entry["results"]} for entry in state.history
+    ]
     lines = list(read_metrics(folder / "metrics.jsonl"))
 
     def seconds(*stages: str) -> float:
-        return sum(line[f"time/{stage}"] for line in lines for stage in stages)
+        return sum(float(line[f"time/{stage}"]) for line in lines for stage in stages)
 
     generation, training = seconds("collect"), seconds("credit", "update")
     return Finished(
@@ -97,8 +101,15 @@ def results_table(finished: dict[str, Finished]) -> Table:
     row("against always-defect: own pay", arrow("always_defect", "own"))
     row("against always-defect: its pay", arrow("always_defect", "other"))
     row("against always-cooperate: own pay", arrow("always_cooperate", "own"))
-    row("malformed replies", {title: f"{run.after[SELF_PLAY].malformed:.1%}" for title, run in finished.items()})
-    for label, field in (("seconds generating", "generation"), ("seconds training", "training"), ("seconds, rest", "rest")):
+    row(
+        "malformed replies",
+        {title: f"{run.after[SELF_PLAY].malformed:.1%}" for title, run in finished.items()},
+    )
+    for label, field in (
+        ("seconds generating", "generation"),
+        ("seconds training", "training"),
+        ("seconds, rest", "rest"),
+    ):
         row(label, {title: f"{getattr(run, field):.0f}" for title, run in finished.items()})
     return table
 

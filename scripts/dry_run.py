@@ -73,7 +73,11 @@ def _dialogue(run: Run, trajectories: Sequence[Trajectory], player: str) -> str:
     row = mine[0].rows[0]
     pieces = [
         f"[{text}]" if sampled else text
-        for text, sampled in zip(run.base.tokenizer.batch_decode([[token] for token in row.ids.tolist()]), row.sampled.tolist(), strict=True)
+        for text, sampled in zip(
+            run.base.tokenizer.batch_decode([[token] for token in row.ids.tolist()]),
+            row.sampled.tolist(),
+            strict=True,
+        )
     ]
     text = safe_text("".join(pieces))
     cut = "" if len(text) <= SHOWN_CHARACTERS else f" … ({len(text) - SHOWN_CHARACTERS} characters more)"

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from coplay.agents.base import AgentFactory
 from coplay.agents.human import human_factory
 from coplay.agents.runs import find_run, parse_entrant
 from coplay.agents.scripted import SCRIPTED, scripted_agent
@@ -18,7 +17,6 @@ def contestant(text: str, *, player: str, run_seed: int) -> Contestant:
     Raises:
         ConfigError: if it names nobody.
     """
-    factory: AgentFactory
     if text == HUMAN:
         return Contestant(label=HUMAN, factory=human_factory())
     if text in SCRIPTED:

@@ -70,7 +70,15 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
 def print_results(title: str, results: Sequence[Result]) -> None:
     """One table: returns a tick with 95 % intervals over games, cooperation, malformed share."""
     table = Table(title=f"{title}: mean [95 % bootstrap interval over games], return per round")
-    for heading in ("opponent", "own return", "opponent's return", "cooperation", "malformed", "games", "failed"):
+    for heading in (
+        "opponent",
+        "own return",
+        "opponent's return",
+        "cooperation",
+        "malformed",
+        "games",
+        "failed",
+    ):
         table.add_column(heading, justify="left" if heading == "opponent" else "right")
     for result in results:
         table.add_row(

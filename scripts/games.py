@@ -29,7 +29,9 @@ def describe(name: str) -> str:
     ]
     for field, info in game_class(name).Parameters.model_fields.items():
         if field != "kind":
-            lines.append(f"  {field} = {info.get_default(call_default_factory=True)!r}  {info.description or ''}")
+            lines.append(
+                f"  {field} = {info.get_default(call_default_factory=True)!r}  {info.description or ''}"
+            )
     return "\n".join(lines) + "\n"
 
 

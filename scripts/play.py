@@ -28,10 +28,12 @@ def main(arguments: Sequence[str]) -> int:
             seats = _parse_seats(value)
         elif path == ["seed"]:
             seed = int(value)
-        elif path[0] == "game" and len(path) == 2:  # noqa: PLR2004 - section and field
+        elif path[0] == "game" and len(path) == 2:
             parameters[path[1]] = value
         else:
-            raise ConfigError(f"unknown flag '--{'.'.join(path)}'; expected --seats, --seed or --game.parameter")
+            raise ConfigError(
+                f"unknown flag '--{'.'.join(path)}'; expected --seats, --seed or --game.parameter"
+            )
     game = make_game(name, **parameters)
     players = game.spec.players
     for player in seats:
@@ -59,5 +61,7 @@ def _parse_seats(value: object) -> dict[str, str]:
     words = [str(part) for part in value] if isinstance(value, list) else [str(value)]
     pairs = [word for part in words for word in part.split(",") if word]
     if not all("=" in pair for pair in pairs):
-        raise ConfigError(f"--seats is {' '.join(words)!r}; expected PLAYER=AGENT, e.g. Ada=human Bo=tit_for_tat")
-    return dict(pair.split("=", 1) for pair in pairs)  # type: ignore[misc]
+        raise ConfigError(
+            f"--seats is {' '.join(words)!r}; expected PLAYER=AGENT, e.g. Ada=human Bo=tit_for_tat"
+        )
+    return dict(pair.split("=", 1) for pair in pairs)

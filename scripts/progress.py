@@ -27,7 +27,9 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live:
             self._live.stop()
 
@@ -40,7 +42,9 @@ class Progress:
         if self._live:
             self._live.update(self._table(done))
         elif done == self.num_updates or done % max(self.num_updates // LINES_PER_RUN, 1) == 0:
-            self._console.print(f"{self.title} {done}/{self.num_updates} {self._line()}", highlight=False, soft_wrap=True)
+            self._console.print(
+                f"{self.title} {done}/{self.num_updates} {self._line()}", highlight=False, soft_wrap=True
+            )
 
     def _numbers(self) -> list[tuple[str, str]]:
         shown = [(f"return {p}", self._smooth.get(f"rollout/return_per_tick/{p}")) for p in self.players]
@@ -49,12 +53,17 @@ class Progress:
         return [(name, f"{value:.3f}") for name, value in shown if value is not None]
 
     def _line(self) -> str:
-        return " ".join(f"{name} {value}" for name, value in self._numbers()) + f" {time.monotonic() - self._start:.0f} s"
+        return (
+            " ".join(f"{name} {value}" for name, value in self._numbers())
+            + f" {time.monotonic() - self._start:.0f} s"
+        )
 
     def _table(self, done: int) -> Table:
         elapsed = time.monotonic() - self._start
         left = elapsed / max(done - self.first, 1) * (self.num_updates - done)
-        table = Table(title=f"{self.title}: update {done} of {self.num_updates}, {elapsed:.0f} s, {left:.0f} s to go")
+        table = Table(
+            title=f"{self.title}: update {done} of {self.num_updates}, {elapsed:.0f} s, {left:.0f} s to go"
+        )
         for name, _ in self._numbers():
             table.add_column(name, justify="right")
         table.add_row(*(value for _, value in self._numbers()))

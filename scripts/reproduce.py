@@ -1,10 +1,9 @@
-"""Rerun the shipped experiments and print their tables: `python -m coplay.scripts.reproduce [--only NAME] [--seeds N]`.
+"""Rerun the shipped experiments and print their tables: `python -m coplay.scripts.reproduce [--only NAME]`.
 
 Runs go two at a time, one thread each; each seed is one process of `coplay train`.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from rich.table import Table
 
 from coplay.training.checkpoint import checkpoint_path, complete_checkpoints, read_state
 from coplay.training.evaluate import SELF_PLAY, Result
+from coplay.training.metrics import read_metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,9 @@ def run_one(experiment: Experiment, seed: int, folder: str) -> Outcome:
     words = [sys.executable, "-m", "coplay.scripts.cli", "train", experiment.config, "--overwrite"]
     words += ["--name", name, "--seed", str(seed), "--storage.folder", folder]
     started = time.perf_counter()
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})  # noqa: S603 - our own command
+    done = subprocess.run(  # noqa: S603 - our own command, no shell
+        words, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     if done.returncode:
         raise RuntimeError(f"{' '.join(words[2:])} failed: {done.stderr[-500:]}")
     sys.stderr.write(f"{name}: {time.perf_counter() - started:.0f} s\n")
@@ -89,14 +91,22 @@ def run_one(experiment: Experiment, seed: int, folder: str) -> Outcome:
 
 def cpu_seconds(run: Path) -> float:
     """Processor seconds of all iterations of a run."""
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return sum(v for line in lines for k, v in json.loads(line).items() if k.startswith("time/") and k.endswith("_cpu"))
+    lines = read_metrics(run / "metrics.jsonl")
+    return sum(
+        float(v) for line in lines for k, v in line.items() if k.startswith("time/") and k.endswith("_cpu")
+    )
 
 
 def experiment_table(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
     """One row a seed, the mean over seeds last."""
     table = Table(title=f"{experiment.config}: return per round [95 % interval over games]")
-    for heading in ("seed", "self-play", f"own, against {experiment.opponent}", f"{experiment.opponent}'s", "CPU s"):
+    for heading in (
+        "seed",
+        "self-play",
+        f"own, against {experiment.opponent}",
+        f"{experiment.opponent}'s",
+        "CPU s",
+    ):
         table.add_column(heading, justify="right")
     for outcome in outcomes:
         meeting = outcome.results[experiment.opponent]

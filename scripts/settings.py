@@ -1,4 +1,4 @@
-"""From a TOML file and flags to a run's configuration: both say the same fields, both are checked by the same models."""
+"""From a TOML file and flags to a run's configuration: the same fields, checked by the same models."""
 
 import tomllib
 from collections.abc import Sequence
@@ -79,7 +79,9 @@ def parse_flags(flags: Sequence[str]) -> list[tuple[list[str], Any]]:
 
 def known_fields() -> list[str]:
     """Every dotted field a configuration can have, those of all installed games included."""
-    games = [f"game.{name}" for game in available_games() for name in field_paths(game_class(game).Parameters)]
+    games = [
+        f"game.{name}" for game in available_games() for name in field_paths(game_class(game).Parameters)
+    ]
     return sorted({*field_paths(RunConfig), *games})
 
 
@@ -88,7 +90,8 @@ def _read_toml(config: str) -> dict[str, Any]:
     path = shipped.get(config, Path(config))
     if not path.is_file():
         raise ConfigError(
-            f"no configuration {config!r}; expected a TOML file or one of {', '.join(shipped)}{nearest(config, shipped)}"
+            f"no configuration {config!r}; expected a TOML file or one of {', '.join(shipped)}"
+            f"{nearest(config, shipped)}"
         )
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -125,4 +128,4 @@ def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
 
 def _inside_table(path: list[str]) -> bool:
     """True for fields below names that people choose: seats and policies."""
-    return path[:2] in (["agents", "seats"], ["agents", "policies"]) and len(path) > 2  # noqa: PLR2004 - section, table, name
+    return path[:2] in (["agents", "seats"], ["agents", "policies"]) and len(path) > 2

@@ -33,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     resume = _take_value(words, "--resume")
     if resume is not None:
         if words or any(switches.values()):
-            raise ConfigError("--resume takes its configuration from the run folder; expected no other argument")
+            raise ConfigError(
+                "--resume takes its configuration from the run folder; expected no other argument"
+            )
         return resume_training(Path(resume))
     config = read_settings(words.pop(0) if words and not words[0].startswith("--") else None, words)
     if wants_help:
@@ -73,7 +75,9 @@ def _train(run: "Run") -> int:
     config = run.config
     title = f"{config.name} (seed {config.seed})"
     players = run.game.spec.players
-    with Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update) as progress:
+    with Progress(
+        title, num_updates=config.update.num_updates, players=players, first=run.state.update
+    ) as progress:
         train(run, progress.report)
     sys.stderr.write(f"run folder: {run.folder}\n")
     return 0

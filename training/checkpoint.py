@@ -3,7 +3,6 @@
 Holds no policy logic: what is saved comes as folders written by policies and as named tensors.
 """
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -91,7 +90,9 @@ def load_checkpoint(
         policy.load(folder / "policies" / name)
     if critic is not None:
         critic.load(folder / "critic")
-    optimizers = {path.stem: load_file(path) for path in sorted((folder / "optimizers").glob("*.safetensors"))}
+    optimizers = {
+        path.stem: load_file(path) for path in sorted((folder / "optimizers").glob("*.safetensors"))
+    }
     return state, optimizers
 
 

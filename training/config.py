@@ -1,4 +1,4 @@
-"""A run as frozen settings: each field documented once, bounds in the type, unknown keys refused with the nearest name."""
+"""A run as frozen settings: each field documented once, bounds in the type, unknown keys refused."""
 
 from typing import Annotated, Any, Literal
 
@@ -109,6 +109,10 @@ class AdvantageAlignment(ShapingBase):
     """Sum over k <= t (convention I) in place of k < t (convention P)."""
     normalise: Literal["none", "t", "t+1"] = "none"
     """Replace the discounted sum by a mean over the ticks so far (the N variants)."""
+    extra_discount: bool = True
+    """False leaves out the gamma before the sum (convention D)."""
+    divide_by_time: bool = False
+    """Divide the weight by t + 1."""
     sign: bool = False
     """Use only the sign of the weight."""
     clip: float | None = Field(None, gt=0)
@@ -232,9 +236,17 @@ class RunConfig(Settings):
                 )
         for anchor in self.evaluate.anchors:
             if anchor not in SCRIPTED:
-                raise ConfigError(f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}")
-        if not any(self.agents.policies[name].trained for name in self.seats().values() if name in self.agents.policies):
-            raise ConfigError("no seat is held by a trained policy; give one to 'agents.seats' or drop that section")
+                raise ConfigError(
+                    f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}"
+                )
+        if not any(
+            self.agents.policies[name].trained
+            for name in self.seats().values()
+            if name in self.agents.policies
+        ):
+            raise ConfigError(
+                "no seat is held by a trained policy; give one to 'agents.seats' or drop that section"
+            )
         return self
 
     def make_game(self) -> Game[Any]:

@@ -6,7 +6,7 @@ from torch import Tensor
 from coplay.training.baselines import RunningMeans, leave_one_out, running_mean_baseline, running_mean_key
 from coplay.training.config import CriticEstimator, EstimatorSettings, ReturnsEstimator
 from coplay.training.credit import discounted_returns, generalized_advantages
-from coplay.training.masked import masked_mean
+from coplay.training.masked import masked_mean, segment_sum
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 
 
@@ -33,18 +33,26 @@ def estimate(
 
 
 def returns_estimate(
-    settings: ReturnsEstimator, table: TickTable, *, running_means: RunningMeans, bootstrap: Tensor | None = None
+    settings: ReturnsEstimator,
+    table: TickTable,
+    *,
+    running_means: RunningMeans,
+    bootstrap: Tensor | None = None,
 ) -> Estimate:
     """A_t = G_t - b_t with b_t the mean of the others in the group at tick t (RLOO), or a running mean.
 
     A row that is alone in its group at tick t takes the running mean of (player, opponents) as baseline, read before
     it is updated (rule 1).
     """
-    returns = discounted_returns(table.rewards, discount=settings.discount, mask=table.mask, bootstrap=bootstrap)
+    returns = discounted_returns(
+        table.rewards, discount=settings.discount, mask=table.mask, bootstrap=bootstrap
+    )
     alone = _alone(table)
     running = running_mean_baseline(running_means, _mean_keys(table), returns, mask=table.mask)
     if settings.baseline == "leave_one_out":
-        advantages = torch.where(alone, returns - running.baselines, leave_one_out(returns, table.group_ids, mask=table.mask))
+        advantages = torch.where(
+            alone, returns - running.baselines, leave_one_out(returns, table.group_ids, mask=table.mask)
+        )
     elif settings.baseline == "running_mean":
         advantages = returns - running.baselines
     else:
@@ -99,7 +107,11 @@ def critic_estimate(
         advantages=advantages,
         targets=torch.where(known, advantages + baseline, 0.0),
         running_means=by_return.running_means,
-        metrics={**by_return.metrics, "critic/gae_lambda": lam, "critic/value": float(masked_mean(baseline, known))},
+        metrics={
+            **by_return.metrics,
+            "critic/gae_lambda": lam,
+            "critic/value": float(masked_mean(baseline, known)),
+        },
     )
 
 
@@ -118,13 +130,11 @@ def values_per_tick(table: TickTable, batch: ValueBatch, values: Tensor) -> Tick
 def _alone(table: TickTable) -> Tensor:
     """(B, S) True where no other row of the group is alive at the tick."""
     groups = int(table.group_ids.max()) + 1 if len(table.group_ids) else 0
-    alive = torch.zeros(groups, table.mask.shape[1], dtype=torch.long)
-    alive.index_add_(0, table.group_ids, table.mask.long())
-    return alive[table.group_ids] == 1
+    return segment_sum(table.mask.double(), table.group_ids, groups)[table.group_ids] == 1
 
 
 def _mean_keys(table: TickTable) -> list[str]:
     return [
-        running_mean_key(key.player, others.split("+"))
+        running_mean_key(key.player, [policy.partition("@")[0] for policy in others.split("+")])
         for key, others in zip(table.keys, table.opponents, strict=True)
     ]

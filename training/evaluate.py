@@ -11,7 +11,14 @@ from scipy import stats
 
 from coplay.agents.base import AgentFactory
 from coplay.games import Game, derive_seed
-from coplay.rollout_tree import CollectPlan, RolloutTree, behaviour_rates, collect_sync, plan_episodes, returns
+from coplay.rollout_tree import (
+    CollectPlan,
+    RolloutTree,
+    behaviour_rates,
+    collect_sync,
+    plan_episodes,
+    returns,
+)
 
 SELF_PLAY = "self-play"
 
@@ -62,7 +69,10 @@ class Result(BaseModel):
 
 
 def pairings(
-    players: Sequence[str], own: Mapping[str, Contestant], home: Mapping[str, Contestant], anchors: Sequence[Contestant]
+    players: Sequence[str],
+    own: Mapping[str, Contestant],
+    home: Mapping[str, Contestant],
+    anchors: Sequence[Contestant],
 ) -> list[Pairing]:
     """Self-play in the home seating, then each own seat alone among copies of each anchor.
 
@@ -80,7 +90,9 @@ def pairings(
     return found
 
 
-def evaluate(game: Game[Any], asked: Sequence[Pairing], *, games: int, seed: int, iteration: int = 0) -> list[Result]:
+def evaluate(
+    game: Game[Any], asked: Sequence[Pairing], *, games: int, seed: int, iteration: int = 0
+) -> list[Result]:
     """Play every pairing in `games` games of the same luck and sum up; rows in the order asked."""
     episodes = []
     for place, pairing in enumerate(asked):
@@ -100,7 +112,8 @@ def evaluate(game: Game[Any], asked: Sequence[Pairing], *, games: int, seed: int
         by_place.setdefault(int(tree.episode.split("/")[1]), []).append(tree)
     names = dict.fromkeys(pairing.name for pairing in asked)
     return [
-        _result(name, [(p, by_place[i]) for i, p in enumerate(asked) if p.name == name], seed=seed) for name in names
+        _result(name, [(p, by_place[i]) for i, p in enumerate(asked) if p.name == name], seed=seed)
+        for name in names
     ]
 
 
@@ -118,7 +131,9 @@ def interval(values: Sequence[float], *, seed: int) -> Interval:
     with warnings.catch_warnings():
         # BCa degenerates on near-constant samples; its NaN is replaced just below.
         warnings.simplefilter("ignore")
-        found = stats.bootstrap((data,), np.mean, n_resamples=2000, rng=np.random.default_rng(seed)).confidence_interval
+        found = stats.bootstrap(
+            (data,), np.mean, n_resamples=2000, rng=np.random.default_rng(seed)
+        ).confidence_interval
     low, high = float(found.low), float(found.high)
     if not (np.isfinite(low) and np.isfinite(high)):
         low, high = float(data.min()), float(data.max())

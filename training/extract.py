@@ -1,4 +1,4 @@
-"""From trajectories to tensors: rewards per tick for all players, token rows for a policy, reading points for a critic."""
+"""From trajectories to tensors: rewards per tick, token rows for a policy, reading points for a critic."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -74,7 +74,7 @@ def token_batch(
     pattern = re.compile(entropy_mask_regex) if entropy_mask_regex else None
     rows: dict[bytes, NDArray[np.int64]] = {}
     places: dict[bytes, int] = {}
-    parts: list[tuple[NDArray[np.int64], ...]] = []
+    parts: list[tuple[NDArray[np.integer], ...]] = []
     behaviour: list[NDArray[np.float32]] = []
     turns: list[Turn] = []
     first_turn = np.zeros(len(trajectories), dtype=np.int64)
@@ -97,7 +97,9 @@ def token_batch(
             behaviour.append(row.log_probs[columns])
     if not rows:
         return None
-    row_of, column, targets, path_of, tick, turn_in, row_in = (np.concatenate(part) for part in zip(*parts, strict=True))
+    row_of, column, targets, path_of, tick, turn_in, row_in = (
+        np.concatenate(part) for part in zip(*parts, strict=True)
+    )
     turn_of = first_turn[path_of] + turn_in
     per_turn = np.array([_turn_facts(turn, pattern) for turn in turns])
     ids, lengths = pad_rows(list(rows.values()))
@@ -148,27 +150,14 @@ def _turn_facts(turn: Turn, pattern: re.Pattern[str] | None) -> tuple[float, flo
 
 def _allowed_sets(turns: Sequence[Turn], turn_of: NDArray[np.int64], trie_of: TrieOf) -> AllowedSets:
     """Mirror the sampler's constraint: the tokens it could choose from at each action token, in order."""
-    sets: dict[tuple[int, ...], int] = {}
-    index: list[int] = []
+    allowed: list[tuple[int, ...] | None] = []
     counts = np.bincount(turn_of, minlength=len(turns))
     for turn, count in zip(turns, counts.tolist(), strict=True):
-        if not count:
-            continue
         trie = trie_of(turn.observation.grammar) if turn.sampling and turn.sampling.constrained else None
-        if trie is None:
-            index += [-1] * count
+        if trie is None or not count:
+            allowed += [None] * count
             continue
         reply = [(token, segment.sampled) for segment in turn.segments[1:] for token in segment.ids]
         walked = trie.walk([token for token, _ in reply])
-        index += [
-            sets.setdefault(allowed, len(sets))
-            for allowed, (_, sampled) in zip(walked, reply, strict=True)
-            if sampled
-        ]
-    width = max((len(allowed) for allowed in sets), default=1)
-    table = torch.zeros(max(len(sets), 1), width, dtype=torch.long)
-    included = torch.zeros(max(len(sets), 1), width, dtype=torch.bool)
-    for allowed, place in sets.items():
-        table[place, : len(allowed)] = torch.tensor(allowed)
-        included[place, : len(allowed)] = True
-    return AllowedSets(index=torch.tensor(index, dtype=torch.long), table=table, table_mask=included)
+        allowed += [choices for choices, (_, sampled) in zip(walked, reply, strict=True) if sampled]
+    return AllowedSets.from_lists(allowed)

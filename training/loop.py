@@ -26,10 +26,17 @@ def train(run: Run, report: Report) -> None:
         )
         reading = read_critic(run, trajectories, table)
         advantages = estimate(
-            config.estimator, table, running_means=run.state.running_means, values=reading.values, update=update
+            config.estimator,
+            table,
+            running_means=run.state.running_means,
+            values=reading.values,
+            update=update,
         )
         packets = make_packets(table, advantages.advantages)
-        credits = [trainer.credit(trajectories, table, advantages, packets, update=update) for trainer in run.trainers]
+        credits = [
+            trainer.credit(trajectories, table, advantages, packets, update=update)
+            for trainer in run.trainers
+        ]
         clock.lap("credit")
 
         done = {

@@ -70,9 +70,9 @@ def _without_tags(parts: list[str], model: type[BaseModel]) -> list[str]:
     path: list[str] = []
     variants: list[type[BaseModel]] = [model]
     for part in parts:
-        if any(part == v.model_fields["kind"].default for v in variants if "kind" in v.model_fields) and not any(
-            part in v.model_fields for v in variants
-        ):
+        if any(
+            part == v.model_fields["kind"].default for v in variants if "kind" in v.model_fields
+        ) and not any(part in v.model_fields for v in variants):
             continue
         path.append(part)
         annotations = [v.model_fields[part].annotation for v in variants if part in v.model_fields]

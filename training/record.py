@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -39,7 +40,11 @@ def store_rollouts(
     write_rollouts(run.folder, update, trees)
     if storage.credits:
         has_values = advantages.targets is not None
-        rows = [row for credit, result in done.values() for row in credit_rows(table, advantages, credit, result, has_values=has_values)]
+        rows = [
+            row
+            for credit, result in done.values()
+            for row in credit_rows(table, advantages, credit, result, has_values=has_values)
+        ]
         write_credits(run.folder, update, rows)
 
 
@@ -67,7 +72,7 @@ def credit_rows(
     arrays = {name: column.numpy() for name, column in columns.items()}
     owner = torch.stack([batch.path, batch.place[:, 0]], dim=1)
     starts = [0, *((owner[1:] != owner[:-1]).any(dim=1).nonzero().squeeze(1) + 1).tolist(), len(owner)]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         path, row = owner[start].tolist()
         key = table.keys[path]
         yield CreditRow(
@@ -83,7 +88,9 @@ def advance(run: Run, advantages: Estimate) -> None:
     """Count the update, sample from the new weights, and evaluate and save where it is due."""
     settings = run.config
     update = run.state.update + 1
-    run.state = run.state.model_copy(update={"update": update, "running_means": dict(advantages.running_means)})
+    run.state = run.state.model_copy(
+        update={"update": update, "running_means": dict(advantages.running_means)}
+    )
     for trainer in run.trainers:
         run.engine.publish(trainer.policy.name)
     last = update == settings.update.num_updates
@@ -98,10 +105,15 @@ def evaluate_run(run: Run) -> None:
     """Meet the anchors and itself, note the results, and remember the best update so far."""
     config, update = run.config, run.state.update
     seed = derive_seed(config.seed, "evaluation")
-    home = {p: Contestant(label=run.label(a), factory=run.factory(a, run_seed=seed)) for p, a in config.seats().items()}
+    home = {
+        p: Contestant(label=run.label(a), factory=run.factory(a, run_seed=seed))
+        for p, a in config.seats().items()
+    }
     trained = {trainer.policy.name for trainer in run.trainers}
     own = {player: home[player] for player, agent in config.seats().items() if agent in trained}
-    anchors = [Contestant(label=name, factory=run.factory(name, run_seed=seed)) for name in config.evaluate.anchors]
+    anchors = [
+        Contestant(label=name, factory=run.factory(name, run_seed=seed)) for name in config.evaluate.anchors
+    ]
     asked = pairings(run.game.spec.players, own, home, anchors)
     results = evaluate(run.game, asked, games=config.evaluate.games, seed=seed)
     run.engine.clear()

@@ -35,7 +35,17 @@ from coplay.training.messages import ConfigError
 from coplay.training.metrics import MetricsFile
 from coplay.training.trainer import Trainer
 
-PACKAGES = ("coplay", "torch", "transformers", "tokenizers", "peft", "accelerate", "numpy", "pyarrow", "safetensors")
+PACKAGES = (
+    "coplay",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "peft",
+    "accelerate",
+    "numpy",
+    "pyarrow",
+    "safetensors",
+)
 
 
 class Run:

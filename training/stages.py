@@ -10,7 +10,7 @@ from coplay.training.estimators import values_per_tick
 from coplay.training.extract import value_batch
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
-from coplay.training.updates import critic_step, critic_values
+from coplay.training.updates import critic_step, critic_values, set_lr
 
 
 class Clock:
@@ -82,8 +82,7 @@ def update_critic(
     assert run.critic is not None and run.critic_optimizer is not None
     inside = batch.tick < table.mask.sum(dim=1)[batch.path]
     ticks = batch.tick.clamp(max=table.mask.shape[1] - 1)
-    for group in run.critic_optimizer.param_groups:
-        group["lr"] = settings.lr.value(update)
+    set_lr(run.critic_optimizer, settings.lr.value(update))
     return critic_step(
         run.critic,
         run.critic_optimizer,

@@ -12,11 +12,12 @@ from coplay.rollout_tree import Trajectory
 from coplay.training.checkpoint import optimizer_tensors, restore_optimizer
 from coplay.training.config import AdvantageAlignment, RunConfig, ShapingSettings, SharedReward, Whitening
 from coplay.training.extract import token_batch
-from coplay.training.masked import centre, masked_mean, whiten
+from coplay.training.masked import centre, masked_mean, masked_std, whiten
+from coplay.training.metrics import fetch
 from coplay.training.packets import AdvantagePacket, exchange
 from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
-from coplay.training.shaping import advantage_alignment, shared_reward
-from coplay.training.updates import policy_step
+from coplay.training.shaping import advantage_alignment, shared_reward, visitation_weights
+from coplay.training.updates import StepPlan, policy_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ def shape_credit(
 ) -> Tensor:
     """Credit (B, S) from own advantages (B, S) and the opponents' summed (B, S), in scaled units."""
     if isinstance(settings, SharedReward):
-        return shared_reward(own, others)
+        return shared_reward(own, others, mask=mask)
     if isinstance(settings, AdvantageAlignment):
         return advantage_alignment(
             own,
@@ -51,6 +52,8 @@ def shape_credit(
             normalise=settings.normalise,
             sign=settings.sign,
             clip=settings.clip,
+            divide_by_time=settings.divide_by_time,
+            extra_discount=settings.extra_discount,
             force_first=settings.force_first,
         )
     return own
@@ -98,36 +101,29 @@ class Trainer:
         by_path = torch.zeros(table.mask.shape, dtype=shaped.dtype).index_copy(0, rows, shaped)
         tokens = by_path[batch.path, batch.tick] - batch.penalty
         if objective.visitation:
-            tokens = tokens * discount**batch.tick
+            tokens = (
+                tokens * visitation_weights(table.mask, discount, dtype=tokens.dtype)[batch.path, batch.tick]
+            )
         return Credit(rows=rows, own=own, shaped=shaped, batch=batch, tokens=tokens)
 
     def step(self, credit: Credit, *, update: int, folder: Path) -> UpdateResult:
         """Move the policy's weights once and count its version up."""
-        settings = self.config.update
-        learning_rate = settings.lr.value(update)
-        coefficient = self.config.objective.entropy_coefficient.value(update)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        result = policy_step(
-            self.policy,
-            self.optimizer,
-            credit.batch,
-            credit.tokens,
-            self.config.objective,
-            entropy_coefficient=coefficient,
+        settings, objective = self.config.update, self.config.objective
+        plan = StepPlan(
+            lr=settings.lr.value(update),
+            entropy_coefficient=objective.entropy_coefficient.value(update),
             gradient_clip=settings.gradient_clip,
             micro_batch_tokens=settings.micro_batch_tokens,
             refused=folder / "refused" / f"{self.policy.name}-{update:06d}.safetensors",
         )
+        result = policy_step(self.policy, self.optimizer, credit.batch, credit.tokens, objective, plan)
         self.policy.bump()
-        metrics = {**result.metrics, **self._credit_metrics(credit), "lr": learning_rate}
+        metrics = {**result.metrics, **self._credit_metrics(credit), "lr": plan.lr}
         return UpdateResult(metrics=metrics, weights=result.weights, log_probs=result.log_probs)
 
     def _credit_metrics(self, credit: Credit) -> dict[str, float]:
-        everything = torch.ones_like(credit.tokens, dtype=torch.bool)
-        mean = masked_mean(credit.tokens, everything)
-        spread = masked_mean((credit.tokens - mean) ** 2, everything).sqrt()
-        return {"credit_mean": float(mean), "credit_deviation": float(spread)}
+        tokens = credit.tokens
+        return fetch({"credit_mean": masked_mean(tokens, None), "credit_deviation": masked_std(tokens, None)})
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """The optimiser's moments by parameter name."""

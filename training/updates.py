@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,16 +12,28 @@ from torch import Tensor
 from coplay.agents.critic import Critic
 from coplay.agents.policy import Policy
 from coplay.training.config import CriticEstimator, ObjectiveSettings
-from coplay.training.importance import effective_sample_size, importance_weights
+from coplay.training.importance import clip_fraction, effective_sample_size, importance_weights
 from coplay.training.log_probs import TokenLogProbs, token_log_probs
 from coplay.training.losses import huber, kl_k3, mse, normaliser, reinforce
-from coplay.training.masked import keep, masked_sum
+from coplay.training.masked import keep, masked_mean, masked_sum
 from coplay.training.metrics import fetch
 from coplay.training.records import TokenBatch, UpdateResult, ValueBatch
 
 
 class NonFiniteLossError(ArithmeticError):
     """A loss or gradient is NaN or infinite: the step was refused, weights are as before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """The numbers of one step of one policy."""
+
+    lr: float
+    entropy_coefficient: float
+    gradient_clip: float | None
+    micro_batch_tokens: int
+    refused: Path
+    """Where the batch is saved for inspection if the step has to be refused."""
 
 
 def micro_batches(lengths: Tensor, *, max_tokens: int) -> Iterator[Tensor]:
@@ -40,19 +53,14 @@ def policy_step(
     batch: TokenBatch,
     credits: Tensor,
     settings: ObjectiveSettings,
-    *,
-    entropy_coefficient: float,
-    gradient_clip: float | None,
-    micro_batch_tokens: int,
-    refused: Path,
+    plan: StepPlan,
 ) -> UpdateResult:
-    """Token-wise REINFORCE with truncated importance weights, entropy and KL:
+    """Token-wise REINFORCE with truncated importance weights, entropy and KL, one optimiser step.
 
     L = 1/Z sum_n [ -rho_n c_n log pi(a_n) - alpha H_n + kappa KL_n ], Z trajectories or tokens of the whole batch.
 
     Args:
         credits: (N,) what multiplies each action token's log-prob.
-        refused: where the batch is saved for inspection if the step has to be refused.
 
     Raises:
         NonFiniteLossError: if loss or gradient is not finite; no weight has moved then.
@@ -61,10 +69,11 @@ def policy_step(
         settings.normaliser, num_trajectories=batch.num_trajectories, num_tokens=batch.num_tokens
     )
     parameters = policy.named_parameters()
+    set_lr(optimizer, plan.lr)
     optimizer.zero_grad(set_to_none=True)
     log_probs, weights = torch.zeros(batch.num_tokens), torch.ones(batch.num_tokens)
     sums: dict[str, Tensor] = {}
-    pieces = list(micro_batches(batch.lengths, max_tokens=micro_batch_tokens))
+    pieces = list(micro_batches(batch.lengths, max_tokens=plan.micro_batch_tokens))
     if settings.importance == "sequence":
         log_probs = _all_log_probs(policy, batch, pieces)
         weights = _weights(settings, batch, log_probs, torch.arange(batch.num_tokens))
@@ -75,25 +84,35 @@ def policy_step(
             log_probs[tokens] = scored.log_probs.detach()
             weights[tokens] = _weights(settings, batch, log_probs[tokens], tokens)
         terms = {"policy": reinforce(scored.log_probs, credits[tokens].to(scored.log_probs), weights[tokens])}
-        if entropy_coefficient:
-            terms["entropy"] = keep(scored.entropies(top_k=settings.entropy_top_k), batch.entropy_mask[tokens])
+        if plan.entropy_coefficient:
+            terms["entropy"] = keep(
+                scored.entropies(top_k=settings.entropy_top_k), batch.entropy_mask[tokens]
+            )
         if settings.kl_coefficient:
             with torch.no_grad(), policy.reference():
                 reference = _score(policy, batch, rows, tokens).log_probs
             terms["kl"] = kl_k3(scored.log_probs, reference, drop_likelier=settings.kl_drop_likelier)
         totals = {name: masked_sum(value, None) for name, value in terms.items()}
-        loss = totals["policy"] - entropy_coefficient * totals.get("entropy", 0.0)
+        loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
         loss = (loss + settings.kl_coefficient * totals.get("kl", 0.0)) / divisor
-        loss.backward()
+        torch.autograd.backward(loss)
         for name, value in {**totals, "loss": loss}.items():
             sums[name] = sums.get(name, torch.zeros(())) + value.detach()
-    norm = _clip(parameters, gradient_clip)
+    norm = _clip(parameters, plan.gradient_clip)
     numbers = fetch({**sums, "gradient_norm": norm})
-    _refuse_if_not_finite(numbers, batch, credits, log_probs, refused)
+    _refuse_if_not_finite(numbers, batch, credits, log_probs, plan.refused)
     optimizer.step()
     return UpdateResult(
-        metrics=_policy_metrics(numbers, batch, log_probs, weights, settings), weights=weights, log_probs=log_probs
+        metrics=_policy_metrics(numbers, batch, log_probs, weights, settings),
+        weights=weights,
+        log_probs=log_probs,
     )
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """The learning rate of the next step."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
 
 
 def critic_values(critic: Critic, batch: ValueBatch, *, micro_batch_tokens: int) -> Tensor:
@@ -135,12 +154,14 @@ def critic_step(
             continue
         values = _read_values(critic, batch, rows, points)
         loss = masked_sum(loss_of(values, targets[points].to(values)), mask[points]) / num_points
-        loss.backward()
+        torch.autograd.backward(loss)
         total = total + loss.detach()
     norm = _clip(critic.named_parameters(), settings.gradient_clip)
     numbers = fetch({"critic/loss": total, "critic/gradient_norm": norm})
     if not all(map(math.isfinite, numbers.values())):
-        raise NonFiniteLossError(f"the critic's loss is {numbers}; expected finite numbers; the step was refused")
+        raise NonFiniteLossError(
+            f"the critic's loss is {numbers}; expected finite numbers; the step was refused"
+        )
     optimizer.step()
     return numbers
 
@@ -152,7 +173,10 @@ def _score(policy: Policy, batch: TokenBatch, rows: Tensor, tokens: Tensor) -> T
     local = torch.searchsorted(rows, batch.row[tokens])
     logits = policy.logits(hidden[local, batch.column[tokens] - 1])
     return token_log_probs(
-        logits, batch.targets[tokens], temperature=batch.temperature[tokens], allowed=batch.allowed.select(tokens)
+        logits,
+        batch.targets[tokens],
+        temperature=batch.temperature[tokens],
+        allowed=batch.allowed.select(tokens),
     )
 
 
@@ -185,7 +209,9 @@ def _read_values(critic: Critic, batch: ValueBatch, rows: Tensor, points: Tensor
 
 def _clip(parameters: Mapping[str, torch.nn.Parameter], largest: float | None) -> Tensor:
     """Clip the gradient norm over one network's own parameters; returns the norm before."""
-    return torch.nn.utils.clip_grad_norm_(list(parameters.values()), largest if largest is not None else math.inf)
+    return torch.nn.utils.clip_grad_norm_(
+        list(parameters.values()), largest if largest is not None else math.inf
+    )
 
 
 def _refuse_if_not_finite(
@@ -207,18 +233,22 @@ def _refuse_if_not_finite(
 
 
 def _policy_metrics(
-    numbers: Mapping[str, float], batch: TokenBatch, log_probs: Tensor, weights: Tensor, settings: ObjectiveSettings
+    numbers: Mapping[str, float],
+    batch: TokenBatch,
+    log_probs: Tensor,
+    weights: Tensor,
+    settings: ObjectiveSettings,
 ) -> dict[str, float]:
     gap = (log_probs - batch.behaviour).abs()
     count = max(batch.num_tokens, 1)
     cap = settings.importance_cap
     extra = fetch(
         {
-            "ratio_gap_mean": gap.mean(),
+            "ratio_gap_mean": masked_mean(gap, None),
             "ratio_gap_max": gap.max(),
-            "importance_clipped": (weights >= cap).double().mean() if cap else torch.zeros(()),
+            "importance_clipped": clip_fraction(weights, None if cap is None else cap * (1 - 1e-6)),
             "importance_ess": effective_sample_size(weights) / count,
-            "log_prob": log_probs.mean(),
+            "log_prob": masked_mean(log_probs, None),
         }
     )
     per_token = {name: numbers[name] / count for name in ("entropy", "kl") if name in numbers}
