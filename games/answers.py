@@ -68,7 +68,9 @@ class ListedGrammar(Protocol):
     def __hash__(self) -> int: ...
 
     @property
-    def tag(self) -> str | None: ...
+    def tag(self) -> str | None:
+        """The tag an answer stands in."""
+        ...
 
     def understand(self, content: str) -> Action:
         """Understand the answer alone, reasoning and tags removed."""

@@ -166,17 +166,7 @@ class IteratedMatrix(Game[MatrixState]):
         self._seats = {player: seat for seat, player in enumerate(players)}
         self._spec = self._declare()
         self._rules = tuple(self._write_rules(seat) for seat in range(len(players)))
-        cooperate = {player: names[0] for player, names in zip(players, self._labels, strict=True)}
-        self._facts = tuple(
-            {
-                "game": self.name,
-                "num_rounds": parameters.num_rounds,
-                "moves": names,
-                "cooperate": cooperate,
-                "payoffs": self._pay[seat],
-            }
-            for seat, names in enumerate(self._labels)
-        )
+        self._cooperate = {player: names[0] for player, names in zip(players, self._labels, strict=True)}
 
     def _declare(self) -> GameSpec:
         pairs = tuple(chain.from_iterable(self.parameters.table()))
@@ -235,7 +225,13 @@ class IteratedMatrix(Game[MatrixState]):
     def observe(self, state: MatrixState, player: str) -> Observation:
         """The moves of the last round."""
         seat = self._seats[player]
-        facts: dict[str, Any] = {**self._facts[seat], "round": state.round + 1}
+        facts: dict[str, Any] = {
+            "game": self.name,
+            "round": state.round + 1,
+            "num_rounds": self.parameters.num_rounds,
+            "moves": list(self._labels[seat]),
+            "cooperate": dict(self._cooperate),
+        }
         last: tuple[str, ...] = ()
         if state.last:
             last = tuple(names[move] for names, move in zip(self._labels, state.last, strict=True))

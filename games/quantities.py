@@ -109,10 +109,7 @@ class Number(Grammar):
 
     def describe(self) -> str:
         """What to reply."""
-        example = self.values[-1] if self.values is not None else self.high
-        return self._range() + (
-            "" if self.tag is None else f", written like {wrap_answer(self.tag, str(example))}"
-        )
+        return self._range() + ("" if self.tag is None else f", written {wrap_answer(self.tag, 'x')} for x")
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with `kind`."""
@@ -207,10 +204,8 @@ class Fields(Grammar):
 
     def describe(self) -> str:
         """What to reply."""
-        example = self.write(
-            {name: self.high - place % (self.high - self.low + 1) for place, name in enumerate(self.names)}
-        )
-        return f"numbers from {self.low} to {self.high}, written like {example}"
+        pattern = " ".join("x" if self.bare else f"x {name}" for name in self.names)
+        return f"numbers x from {self.low} to {self.high}, written {wrap_answer(self.tag, pattern)}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with `kind`."""

@@ -160,7 +160,7 @@ class Split(Game[SplitState]):
             "game": self.name,
             "round": state.round + 1,
             "num_rounds": self.parameters.num_rounds,
-            "items": self._items,
+            "items": list(self._items),
             "stock": self.parameters.stock,
             "values": self._named(state.values),
         }

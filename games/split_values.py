@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 from coplay.games.chance import Chance
 
-MAX_EXPECTED_TRIES = 2000
+MAX_EXPECTED_TRIES = 5000
 """Conditions that one draw in more than this many meets are refused."""
 
 

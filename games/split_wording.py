@@ -62,16 +62,13 @@ def full_rules(rules: SplitRules, player: str, others: str) -> str:
         drawn += " Not all have the same values."
     return (
         f"You are {player}. You divide items with {others}, without talking.\n"
-        f"There are {rules.num_rounds} rounds. In each, {rules.stock} {join_names(rules.items)} each"
-        " are on the table."
-        f" {drawn} Everyone sees all values.\n"
-        "All say at the same time how many units of each item they want. Where the claims to an item"
-        " are at most"
-        f" {rules.stock} together, each gets his claim and the rest is lost; where they are more, the"
-        f" {rules.stock} units"
-        " are divided in proportion to the claims.\n"
-        "You get your units times your values as points. You want as many points as you can get over"
-        " the whole game.\n"
+        f"There are {rules.num_rounds} rounds. In each, there are {rules.stock} units each of"
+        f" {join_names(rules.items)}. {drawn} Everyone sees all values.\n"
+        "All say at the same time how many units of each item they want. Where the claims to an item are at"
+        f" most {rules.stock} together, each gets his claim and the rest is lost; where they are more, the"
+        f" {rules.stock} units are divided in proportion to the claims.\n"
+        "You get your units times your values as points. You want as many points as you can get over the"
+        " whole game.\n"
         f"Reply with your proposal for yourself: {rules.reply}. Any other reply claims nothing."
     )
 

@@ -148,7 +148,7 @@ class TrustAndSplit(Game[TrustState]):
             "round": view.number,
             "num_rounds": parameters.num_rounds,
             "coins": parameters.coins,
-            "claims": parameters.claims,
+            "claims": None if parameters.claims is None else list(parameters.claims),
             "high_value": parameters.high_value,
             "low_value": parameters.low_value,
             "heard": [text for place, text in enumerate(state.said) if self._speaker(state, place) != seat],

@@ -63,37 +63,28 @@ def terse_rules(rules: TrustRules) -> str:
 def full_rules(rules: TrustRules) -> str:
     """Who plays, hands and values, talk, how coins are divided, and how to reply."""
     told, other = rules.parameters, rules.other
-    hands = (
-        "each of you gets a different hand: rock, paper or scissors. Rock beats scissors, scissors"
-        " beats paper, paper"
-        f" beats rock. The winning (upper) hand's owner values a coin at {told.high_value}, the other"
-        f" at {told.low_value}."
-    )
     lines = [
         f"You are {rules.player}. You divide coins with {other}.",
-        f"There are {told.num_rounds} rounds. In each, {told.coins} coins are on the table, and {hands}",
+        f"There are {told.num_rounds} rounds. In each, {told.coins} coins are on the table, and each of you gets a"
+        " different hand: rock, paper or scissors. Rock beats scissors, scissors beats paper, paper beats rock."
+        f" The winning (upper) hand's owner values a coin at {told.high_value}, the other at {told.low_value}.",
         "Both see both values." if told.public_values else "Each sees only his own hand.",
     ]
     if told.alternating_hands:
         lines.append("The upper hand changes sides every round.")
     elif told.alternating_mix_ratio is not None:
         chance = number_text(told.alternating_mix_ratio)
-        lines.append(
-            f"With probability {chance}, drawn once for the game, the upper hand changes sides every round."
-        )
+        lines.append(f"With chance {chance}, drawn once a game, the upper hand changes sides every round.")
     if told.messages_per_player:
         lines.append(
-            f"Before the claims each of you sends {_times(told.messages_per_player)}, taking turns;"
-            " who speaks first"
-            f" changes every round. A message is {rules.message}; what is longer is cut."
+            f"Before the claims each of you sends {_times(told.messages_per_player)}, taking turns; who speaks"
+            f" first changes every round. A message is {rules.message}; what is longer is cut."
         )
     lines += [
-        "Then both say at the same time how many coins they keep. If the claims are at most"
-        f" {told.coins} together, each gets his claim and the rest is lost; if they are more, the"
-        f" {told.coins} coins are"
-        " divided in proportion to the claims.",
-        "Your points are your coins times your value. You want as many points as you can get over"
-        " the whole game.",
+        f"{'Then both' if told.messages_per_player else 'Both'} say at the same time how many coins they keep."
+        f" If the claims are at most {told.coins} together, each gets his claim and the rest is lost; if they are"
+        f" more, the {told.coins} coins are divided in proportion to the claims.",
+        "Your points are your coins times your value. You want as many points as you can get over the whole game.",
         f"A claim is {rules.claim}. Any other reply claims 0.",
     ]
     return "\n".join(lines)

@@ -1,0 +1,83 @@
+"""Write the golden transcripts again: `python tests/games/regenerate_transcripts.py`. Read the difference."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from scripted_play import play
+
+from coplay.games import make_game
+
+FOLDER = Path(__file__).with_name("transcripts")
+
+TWO = {"Ada": "tit_for_tat", "Bo": "random"}
+SPLIT_TWO = {"Ada": "welfare_maximising", "Bo": "greedy"}
+CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "iterated_matrix": ("iterated_matrix", TWO, {"num_rounds": 4}),
+    "iterated_matrix_three": (
+        "iterated_matrix",
+        {"Ada": "tit_for_tat", "Bo": "random", "Cy": "grim"},
+        {"num_rounds": 4, "players": ("Ada", "Bo", "Cy"), "preset": "stag_hunt", "show_name": True},
+    ),
+    "iterated_matrix_cake": (
+        "iterated_matrix",
+        {"Ada": "random", "Bo": "random"},
+        {
+            "preset": "custom",
+            "payoffs": (((4, 1), (2, 2), (0, 5)), ((1, 0.5), (3, -1), (2, 2))),
+            "moves": ("cut", "keep"),
+            "column_moves": ("left", "middle", "right"),
+            "continuation_probability": 0.75,
+            "num_rounds": 8,
+        },
+    ),
+    "split": ("split", SPLIT_TWO, {"num_rounds": 3}),
+    "split_three": (
+        "split",
+        {"Ada": "welfare_maximising", "Bo": "fair", "Cy": "greedy"},
+        {"num_rounds": 2, "players": ("Ada", "Bo", "Cy"), "value_generator": "ten_one_exclusive"},
+    ),
+    "trust_and_split": ("trust_and_split", SPLIT_TWO, {"num_rounds": 3}),
+    "trust_and_split_no_talk": (
+        "trust_and_split",
+        SPLIT_TWO,
+        {"num_rounds": 3, "messages_per_player": 0, "public_values": True, "claims": (0, 5, 10)},
+    ),
+}
+SEED = 7
+
+
+def transcript(case: str, wording: str) -> str:
+    """The dialogue of every seat, as one text."""
+    name, agents, parameters = CASES[case]
+    game = make_game(name, wording=wording, **parameters)
+    lines: list[str] = []
+    introduced: set[str] = set()
+    for number, played in enumerate(play(game, agents, seed=SEED), start=1):
+        lines.append(f"--- step {number}")
+        for player, observation in played.observations.items():
+            if player not in introduced:
+                introduced.add(player)
+                lines += [f"{player} [rules] {line}" for line in observation.system.split("\n")]
+            lines += [f"{player} < {line}" for line in observation.text.split("\n")]
+            lines.append(f"{player} > {played.replies[player]}")
+        rewards = ", ".join(f"{player} {reward:.6g}" for player, reward in played.outcome.rewards.items())
+        ended = " (end of round)" if played.outcome.round_ended else ""
+        lines.append(f"rewards: {rewards}{ended}{' (end)' if played.outcome.terminated else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def path_of(case: str, wording: str) -> Path:
+    return FOLDER / f"{case}.{wording}.txt"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for case in CASES:
+        for wording in ("full", "terse"):
+            path_of(case, wording).write_text(transcript(case, wording), encoding="utf-8")
+            sys.stdout.write(f"{path_of(case, wording).name}\n")
+
+
+if __name__ == "__main__":
+    main()

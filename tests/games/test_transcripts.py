@@ -1,0 +1,33 @@
+"""Golden transcripts, one text file per game and wording; regenerate_transcripts.py rewrites them."""
+
+from types import ModuleType
+
+import pytest
+
+CASES = (
+    "iterated_matrix",
+    "iterated_matrix_three",
+    "iterated_matrix_cake",
+    "split",
+    "split_three",
+    "trust_and_split",
+    "trust_and_split_no_talk",
+)
+
+
+def test_cases_when_listed_then_those_of_the_command(regenerate: ModuleType) -> None:
+    assert tuple(regenerate.CASES) == CASES
+    kept = {path.name for path in regenerate.FOLDER.iterdir()}
+    assert kept == {f"{case}.{wording}.txt" for case in CASES for wording in ("full", "terse")}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("wording", ["full", "terse"])
+def test_transcript_when_played_again_then_line_by_line_the_same(
+    regenerate: ModuleType, case: str, wording: str
+) -> None:
+    golden = regenerate.path_of(case, wording).read_text(encoding="utf-8").split("\n")
+    played = regenerate.transcript(case, wording).split("\n")
+    for number, (expected, line) in enumerate(zip(golden, played, strict=False), start=1):
+        assert line == expected, f"line {number} of {case}.{wording}.txt"
+    assert len(played) == len(golden)
