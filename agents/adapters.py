@@ -1,5 +1,6 @@
 """LoRA adapters over one shared base model: adding, switching, freezing, naming. One PeftModel holds all."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -33,6 +34,7 @@ class SharedAdapters:
         self.peft: Any = None
         self.active: tuple[str, ...] = ()
         self._layers: list[tuple[str, Any]] = []
+        self._trained: dict[str, bool] = {}
         self._count = 0
 
     def add(self, weights: LoraWeights, *, seed: int) -> str:
@@ -51,7 +53,8 @@ class SharedAdapters:
             target_modules="all-linear" if weights.targets == ("all-linear",) else list(weights.targets),
             task_type="CAUSAL_LM",
         )
-        with forked_rng(seed):
+        with forked_rng(seed), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers by a name that is going
             if self.peft is None:
                 self.peft = PeftModel(self.model, config, adapter_name=name)
             else:
@@ -103,8 +106,22 @@ class SharedAdapters:
 
     def train(self, name: str, *, trained: bool) -> None:
         """Set whether one adapter's tensors require grad; no other tensor is touched."""
+        self._trained[name] = trained
         for parameter in self.tensors(name).values():
             parameter.requires_grad_(trained)
+
+    def wrong(self) -> list[str]:
+        """Parameters that require grad or not against what was set; those of the bare base never do."""
+        meant = {
+            id(tensor): trained
+            for name, trained in self._trained.items()
+            for tensor in self.tensors(name).values()
+        }
+        return [
+            name
+            for name, tensor in self.model.named_parameters()
+            if tensor.requires_grad != meant.get(id(tensor), False)
+        ]
 
     def config(self, name: str) -> Any:
         """The PEFT configuration of one adapter."""
@@ -129,7 +146,10 @@ def enable_checkpointing(model: Any, contexts: Callable[[], Any] | None = None) 
     options: dict[str, Any] = {"use_reentrant": False}
     if contexts is not None:
         options["context_fn"] = contexts
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+    if hasattr(model, "activation_checkpointing_enable"):  # older releases of transformers 5 say gradient
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=options)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
 
 
 def fill(tensors: dict[str, nn.Parameter], state: dict[str, Tensor], *, whose: str) -> None:

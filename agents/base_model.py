@@ -47,10 +47,8 @@ class BaseModel:
 
     def copy_model(self) -> Any:
         """A copy of the bare base with weights of its own, without adapters."""
-        if self.adapters.peft is None:
-            twin = copy.deepcopy(self.model)
-        else:
-            twin = copy.deepcopy(self.adapters.peft).unload()
+        peft = self.adapters.peft
+        twin = copy.deepcopy(self.model) if peft is None else copy.deepcopy(peft).unload()
         # else the embedding of the padding token, often the end token, never trains
         twin.get_input_embeddings().padding_idx = None
         if self.checkpointing:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import LlamaModel
 
 from coplay.agents.adapters import fill, forked_rng
@@ -23,15 +24,13 @@ class Critic:
 
     def __init__(self, trunk: Trunk, tensors: Mapping[str, nn.Parameter], width: int) -> None:
         self._trunk = trunk
-        self._head = nn.Linear(width, 1, device=trunk.device, dtype=torch.float32)
-        nn.init.zeros_(self._head.weight)
-        nn.init.zeros_(self._head.bias)
+        self._weight = nn.Parameter(torch.zeros(1, width, device=trunk.device))
+        self._bias = nn.Parameter(torch.zeros(1, device=trunk.device))
         self._tensors = {
             **{f"trunk.{name}": tensor for name, tensor in tensors.items()},
-            **{f"head.{name}": tensor for name, tensor in self._head.named_parameters()},
+            "head.weight": self._weight,
+            "head.bias": self._bias,
         }
-        for tensor in self._tensors.values():
-            tensor.requires_grad_(True)
 
     def values(
         self,
@@ -51,8 +50,7 @@ class Critic:
             columns: (N,) in [0, T).
         """
         hidden = self._trunk.hidden(input_ids, position_ids, attention_mask)[rows, columns]
-        values: Tensor = self._head(hidden.float()).squeeze(-1)
-        return values
+        return functional.linear(hidden.float(), self._weight, self._bias).squeeze(-1)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """What an optimiser of the critic steps: its own trunk (or adapter) and head."""
@@ -102,5 +100,6 @@ def build_critic(base: BaseModel, *, seed: int) -> Critic:
         model.to(base.model.device).eval()
         return Critic(Trunk(model), dict(model.named_parameters()), width)
     adapter = base.add_adapter(LoraWeights(), seed=own)
+    base.adapters.train(adapter, trained=True)
     trunk = Trunk(base.model.get_decoder(), base.adapters, (adapter,))
     return Critic(trunk, base.adapters.tensors(adapter), width)

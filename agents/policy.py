@@ -42,8 +42,7 @@ class Policy:
         self._reference = reference
         self._network = weights.network
         self._tensors = weights.tensors()
-        for parameter in self._tensors.values():
-            parameter.requires_grad_(trained)
+        weights.train(trained=trained)
 
     @property
     def label(self) -> str:
@@ -121,8 +120,7 @@ class Policy:
             ValueError: naming missing, unexpected or wrongly shaped tensors (B77).
         """
         fill(self._tensors, dict(state), whose=f"policy {self.name!r}")
-        for parameter in self._tensors.values():
-            parameter.requires_grad_(self.trained)
+        self.weights.train(trained=self.trained)
 
     def save(self, folder: str | Path) -> None:
         """Write the weights: an adapter as PEFT reads it, a whole model as transformers does."""
@@ -179,18 +177,17 @@ def check_trainable(base: BaseModel, policies: Mapping[str, Policy]) -> None:
     """Check that exactly the trained policies' own tensors require grad (B30, B31).
 
     Raises:
-        RuntimeError: naming the policies or the base where it is otherwise.
+        RuntimeError: naming a tensor where it is otherwise.
     """
-    own = {id(tensor) for policy in policies.values() for tensor in policy.weights.tensors().values()}
     wrong = [
-        name
+        f"{name}: {key}"
         for name, policy in policies.items()
-        if any(tensor.requires_grad != policy.trained for tensor in policy.weights.tensors().values())
+        for key, tensor in policy.weights.tensors().items()
+        if tensor.requires_grad != policy.trained
     ]
-    if any(tensor.requires_grad for tensor in base.model.parameters() if id(tensor) not in own):
-        wrong.append("the base model")
+    wrong += [f"base model: {key}" for key in base.adapters.wrong()]
     if wrong:
         raise RuntimeError(
-            f"requires_grad is wrong in {wrong!r}; expected it on the trained policies' own tensors and"
-            " nowhere else: something outside coplay switched adapters"
+            f"requires_grad is wrong at {wrong[0]!r} and {len(wrong) - 1} more; expected it on the trained"
+            " policies' own tensors and nowhere else: something outside coplay switched adapters"
         )

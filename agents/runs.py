@@ -1,10 +1,11 @@
 """Where finished weights lie in a run folder; the notation `RUN[@iteration][:player]`. No torch here."""
 
-import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from coplay.games import nearest
 
 COMPLETE = "COMPLETE"
 
@@ -27,7 +28,7 @@ class Checkpoint:
         if not folder.is_dir():
             held = sorted(path.name for path in self.folder.glob("policies/*") if path.is_dir())
             raise ValueError(
-                f"{str(self.folder)!r} holds no policy {name!r}; expected one of {held!r}{_near(name, held)}"
+                f"{str(self.folder)!r} holds no policy {name!r}; expected one of {held!r}{nearest(name, held)}"
             )
         return folder
 
@@ -44,7 +45,7 @@ def find_run(run: str | Path) -> Path:
     known = sorted(path.parent.name for path in Path("runs").glob("*/config.json"))
     raise ValueError(
         f"{str(run)!r} is no run folder; expected a folder with a config.json, or one of {known!r} in 'runs'"
-        f"{_near(str(run), known)}"
+        f"{nearest(str(run), known)}"
     )
 
 
@@ -89,7 +90,7 @@ def policy_of(config: dict[str, Any], player: str) -> str:
         known = sorted({*agents.get("seats", {}), *policies})
         raise ValueError(
             f"no policy plays {player!r} in this run (found {seated!r}); expected a player or policy of"
-            f" {known!r}{_near(player, known)}"
+            f" {known!r}{nearest(player, known)}"
         )
     return str(seated)
 
@@ -125,8 +126,3 @@ def find_policy_folder(entrant: str) -> Path:
         raise ValueError(f"{entrant!r} has policies {policies!r}; expected RUN:player to say which")
     name = policies[0] if player is None else policy_of(config, player)
     return find_checkpoint(run, iteration).policy(name)
-
-
-def _near(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    return f": did you mean {close[0]!r}?" if close else ""

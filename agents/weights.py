@@ -35,6 +35,10 @@ class Weights(Protocol):
         """The policy's own parameters, by names that do not depend on the policy's name."""
         ...
 
+    def train(self, *, trained: bool) -> None:
+        """Set whether they require grad, and touch no other tensor."""
+        ...
+
     def save(self, folder: Path) -> None:
         """Write them so that the libraries they come from read them."""
         ...
@@ -64,6 +68,10 @@ class AdapterWeights:
     def tensors(self) -> dict[str, nn.Parameter]:
         """LoRA A and B of every adapted layer, float32."""
         return self.base.adapters.tensors(self.adapter)
+
+    def train(self, *, trained: bool) -> None:
+        """Set whether the adapter requires grad."""
+        self.base.adapters.train(self.adapter, trained=trained)
 
     def reference(self, *, started: bool) -> Network:
         """The bare base; or, for a policy that started from an adapter, a frozen copy of that one (B79)."""
@@ -112,6 +120,10 @@ class WholeWeights:
     def tensors(self) -> dict[str, nn.Parameter]:
         """All parameters of the model, tied ones once."""
         return dict(self.model.named_parameters())
+
+    def train(self, *, trained: bool) -> None:
+        """Set whether the model requires grad."""
+        self.model.requires_grad_(trained)
 
     def reference(self, *, started: bool) -> Network:
         """The base, which nobody trains; or a frozen copy of the weights the policy started from."""
