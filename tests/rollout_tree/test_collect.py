@@ -115,7 +115,14 @@ def test_plan_episodes_when_the_game_has_no_chance_then_one_group() -> None:
     """Rule 1."""
     seats = dict.fromkeys(("ada", "bo"), Tokens)
     names = dict.fromkeys(seats, "tiny@0")
-    options = dict(run_seed=1, iteration=2, num_groups=2, group_size=2, seats=seats, seat_names=names)
+    options = {
+        "run_seed": 1,
+        "iteration": 2,
+        "num_groups": 2,
+        "group_size": 2,
+        "seats": seats,
+        "seat_names": names,
+    }
     still = plan_episodes(Counting(has_chance=False), **options)
     lucky = plan_episodes(Counting(), **options)
     assert [plan.group for plan in still] == ["000002/g0000"] * 4

@@ -129,7 +129,7 @@ def same_types(one: object, other: object) -> bool:
     return type(one) is type(other) and one == other
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(trees=st.lists(TREES, max_size=3, unique_by=lambda tree: tree.episode))
 def test_trees_when_written_and_read_then_equal(trees, tmp_path_factory) -> None:
     """B42, B43, B45, B46, B85: odd texts, empty info, None, any JSON, exactly the keys that were there."""
@@ -261,7 +261,9 @@ from coplay.rollout_tree import storage, write_rollouts
 for iteration in (1, 2):
     write_rollouts({run!r}, iteration, play(Counting(), iteration=iteration))
 replace = os.replace
-storage.os.replace = lambda one, other: os.kill(os.getpid(), signal.SIGKILL) if "episodes" in str(other) else replace(one, other)
+def die_at_episodes(one, other):
+    os.kill(os.getpid(), signal.SIGKILL) if "episodes" in str(other) else replace(one, other)
+storage.os.replace = die_at_episodes
 write_rollouts({run!r}, 3, play(Counting(), iteration=3))
 """
 
