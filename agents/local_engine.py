@@ -17,6 +17,16 @@ COMPACT = 0.75
 """A batch is copied to a smaller one when no more than this share of its rows still samples."""
 
 
+class _Wave:
+    """Requests that are answered together."""
+
+    __slots__ = ("answers", "requests")
+
+    def __init__(self) -> None:
+        self.requests: list[SampleRequest] = []
+        self.answers: asyncio.Task[list[Sample]]
+
+
 class LocalEngine:
     """Samples from policies that it holds; deterministic: requests are sorted, luck comes from their seeds.
 
@@ -36,28 +46,25 @@ class LocalEngine:
         self._policies = policies
         self._max_batch_tokens = max_batch_tokens
         self._store = Store(max_cache_tokens)
-        self._waiting: list[tuple[SampleRequest, asyncio.Future[Sample]]] = []
+        self._wave: _Wave | None = None
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Sample one reply, together with all requests made in the same turn of the event loop."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Sample] = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._flush)
-        self._waiting.append((request, future))
-        return await future
+        """Sample one reply, together with all requests made in the same turn of the event loop.
 
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        waiting = [(request, future) for request, future in waiting if not future.done()]
-        try:
-            samples = self.sample_all([request for request, _ in waiting])
-        except Exception as error:  # handed on to everyone who waits, none of whom would else wake up (B38)
-            for _, future in waiting:
-                future.set_exception(error)
-            return
-        for (_, future), sample in zip(waiting, samples, strict=True):
-            future.set_result(sample)
+        An error reaches all of them: nobody is left waiting (B38).
+        """
+        if self._wave is None or self._wave.answers.done():
+            self._wave = _Wave()
+            self._wave.answers = asyncio.get_running_loop().create_task(self._answer(self._wave))
+        wave, place = self._wave, len(self._wave.requests)
+        wave.requests.append(request)
+        # one who gives up must not take the others' answers with him
+        return (await asyncio.shield(wave.answers))[place]
+
+    async def _answer(self, wave: "_Wave") -> list[Sample]:
+        """Runs after everyone who was ready has asked."""
+        self._wave = None
+        return self.sample_all(wave.requests)
 
     def sample_all(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         """Sample replies to all requests, in their order.
