@@ -32,6 +32,11 @@ class Critic:
             "head.bias": self._bias,
         }
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._trunk.device
+
     def values(
         self,
         input_ids: Tensor,

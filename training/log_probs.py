@@ -56,6 +56,12 @@ class AllowedSets:
             table_mask=included.reshape(-1, width),
         )
 
+    def to(self, device: torch.device) -> "AllowedSets":
+        """The same sets on a device."""
+        return AllowedSets(
+            index=self.index.to(device), table=self.table.to(device), table_mask=self.table_mask.to(device)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogProbs:

@@ -1,8 +1,8 @@
 """The data that flows through a training iteration, in the order in which it arises."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -101,6 +101,10 @@ class TokenBatch:
     num_trajectories: int
     """Paths of this policy with at least one action token."""
 
+    def to(self, device: torch.device) -> "TokenBatch":
+        """The same batch on a device."""
+        return replace(self, allowed=self.allowed.to(device), **_moved(self, device))
+
     @property
     def num_tokens(self) -> int:
         """Number of action tokens."""
@@ -123,6 +127,15 @@ class ValueBatch:
     """(P,) row of the tick table."""
     tick: Tensor
     """(P,) tick whose state it is; the path's number of ticks for the state after a truncation."""
+
+    def to(self, device: torch.device) -> "ValueBatch":
+        """The same batch on a device."""
+        return replace(self, **_moved(self, device))
+
+
+def _moved(record: TokenBatch | ValueBatch, device: torch.device) -> dict[str, Any]:
+    values = {entry.name: getattr(record, entry.name) for entry in fields(record)}
+    return {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

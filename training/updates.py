@@ -43,7 +43,7 @@ def micro_batches(lengths: Tensor, *, max_tokens: int) -> Iterator[Tensor]:
     while start < len(order):
         width = max(int(lengths[order[start]]), 1)
         size = max(max_tokens // width, 1)
-        yield torch.tensor(sorted(order[start : start + size]))
+        yield torch.tensor(sorted(order[start : start + size]), device=lengths.device)
         start += size
 
 
@@ -68,15 +68,18 @@ def policy_step(
     divisor = normaliser(
         settings.normaliser, num_trajectories=batch.num_trajectories, num_tokens=batch.num_tokens
     )
+    batch, credits = batch.to(policy.device), credits.to(policy.device)
     parameters = policy.named_parameters()
     set_lr(optimizer, plan.lr)
     optimizer.zero_grad(set_to_none=True)
-    log_probs, weights = torch.zeros(batch.num_tokens), torch.ones(batch.num_tokens)
+    log_probs, weights = torch.zeros_like(batch.behaviour), torch.ones_like(batch.behaviour)
     sums: dict[str, Tensor] = {}
     pieces = list(micro_batches(batch.lengths, max_tokens=plan.micro_batch_tokens))
     if settings.importance == "sequence":
         log_probs = _all_log_probs(policy, batch, pieces)
-        weights = _weights(settings, batch, log_probs, torch.arange(batch.num_tokens))
+        weights = _weights(
+            settings, batch, log_probs, torch.arange(batch.num_tokens, device=log_probs.device)
+        )
     for rows in pieces:
         tokens = torch.isin(batch.row, rows).nonzero().squeeze(1)
         scored = _score(policy, batch, rows, tokens)
@@ -84,14 +87,7 @@ def policy_step(
             log_probs[tokens] = scored.log_probs.detach()
             weights[tokens] = _weights(settings, batch, log_probs[tokens], tokens)
         terms = {"policy": reinforce(scored.log_probs, credits[tokens].to(scored.log_probs), weights[tokens])}
-        if plan.entropy_coefficient:
-            terms["entropy"] = keep(
-                scored.entropies(top_k=settings.entropy_top_k), batch.entropy_mask[tokens]
-            )
-        if settings.kl_coefficient:
-            with torch.no_grad(), policy.reference():
-                reference = _score(policy, batch, rows, tokens).log_probs
-            terms["kl"] = kl_k3(scored.log_probs, reference, drop_likelier=settings.kl_drop_likelier)
+        terms |= _regularisers(policy, batch, scored, rows, tokens, settings, plan)
         totals = {name: masked_sum(value, None) for name, value in terms.items()}
         loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
         loss = (loss + settings.kl_coefficient * totals.get("kl", 0.0)) / divisor
@@ -104,9 +100,30 @@ def policy_step(
     optimizer.step()
     return UpdateResult(
         metrics=_policy_metrics(numbers, batch, log_probs, weights, settings),
-        weights=weights,
-        log_probs=log_probs,
+        weights=weights.cpu(),
+        log_probs=log_probs.cpu(),
     )
+
+
+def _regularisers(
+    policy: Policy,
+    batch: TokenBatch,
+    scored: TokenLogProbs,
+    rows: Tensor,
+    tokens: Tensor,
+    settings: ObjectiveSettings,
+    plan: StepPlan,
+) -> dict[str, Tensor]:
+    """Entropy and KL of some action tokens, each only where its coefficient asks for it."""
+    terms: dict[str, Tensor] = {}
+    if plan.entropy_coefficient:
+        entropies = scored.entropies(top_k=settings.entropy_top_k)
+        terms["entropy"] = keep(entropies, batch.entropy_mask[tokens])
+    if settings.kl_coefficient:
+        with torch.no_grad(), policy.reference():
+            reference = _score(policy, batch, rows, tokens).log_probs
+        terms["kl"] = kl_k3(scored.log_probs, reference, drop_likelier=settings.kl_drop_likelier)
+    return terms
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -117,12 +134,13 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 def critic_values(critic: Critic, batch: ValueBatch, *, micro_batch_tokens: int) -> Tensor:
     """(P,) values at all reading points, without gradient."""
-    values = torch.zeros(len(batch.row))
+    batch = batch.to(critic.device)
+    values = torch.zeros(len(batch.row), device=critic.device)
     with torch.no_grad():
         for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
             points = torch.isin(batch.row, rows).nonzero().squeeze(1)
             values[points] = _read_values(critic, batch, rows, points)
-    return values
+    return values.cpu()
 
 
 def critic_step(
@@ -144,6 +162,7 @@ def critic_step(
     Raises:
         NonFiniteLossError: if the loss is not finite; no weight has moved then.
     """
+    batch, targets, mask = batch.to(critic.device), targets.to(critic.device), mask.to(critic.device)
     loss_of: Callable[[Tensor, Tensor], Tensor] = huber if settings.loss == "huber" else mse
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros(())
@@ -169,7 +188,7 @@ def critic_step(
 def _score(policy: Policy, batch: TokenBatch, rows: Tensor, tokens: Tensor) -> TokenLogProbs:
     """Log-probs of the action tokens in some rows, each read one position before its token."""
     width = int(batch.lengths[rows].max())
-    hidden = policy.hidden(batch.ids[rows, :width], None, None)
+    hidden = policy.hidden(batch.ids[rows, :width])
     local = torch.searchsorted(rows, batch.row[tokens])
     logits = policy.logits(hidden[local, batch.column[tokens] - 1])
     return token_log_probs(
@@ -182,7 +201,7 @@ def _score(policy: Policy, batch: TokenBatch, rows: Tensor, tokens: Tensor) -> T
 
 def _all_log_probs(policy: Policy, batch: TokenBatch, pieces: list[Tensor]) -> Tensor:
     """(N,) log-probs without gradient: a sequence's ratio needs rows of other micro-batches."""
-    log_probs = torch.zeros(batch.num_tokens)
+    log_probs = torch.zeros_like(batch.behaviour)
     with torch.no_grad():
         for rows in pieces:
             tokens = torch.isin(batch.row, rows).nonzero().squeeze(1)
@@ -225,7 +244,7 @@ def _refuse_if_not_finite(
         "ids": batch.ids, "lengths": batch.lengths, "row": batch.row, "column": batch.column, "credits": credits,
         "behaviour": batch.behaviour, "log_probs": log_probs,
     }  # fmt: skip
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, refused)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, refused)
     raise NonFiniteLossError(
         f"{bad[0]!r} of the policy's step is {numbers[bad[0]]}; expected a finite number; the step was refused and its"
         f" batch saved to {refused}: look at credits and log-probs there, or lower the learning rate"
