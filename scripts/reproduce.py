@@ -62,13 +62,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     chosen = [e for e in EXPERIMENTS if asked.only is None or e.config in asked.only]
     jobs = [(e, seed) for e in chosen for seed in e.seeds[: asked.seeds]]
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        outcomes = list(pool.map(lambda job: run_one(job[0], job[1], asked.folder), jobs))
+    outcomes = run_all(jobs, asked.folder, jobs_at_once=asked.jobs)
     console = Console(file=sys.stdout, width=110)
     for experiment in chosen:
         mine = [outcome for (e, _), outcome in zip(jobs, outcomes, strict=True) if e is experiment]
         console.print(experiment_table(experiment, mine))
     return 0
+
+
+def run_all(jobs: Sequence[tuple[Experiment, int]], folder: str, *, jobs_at_once: int) -> list[Outcome]:
+    """Train every (experiment, seed), a few at a time; outcomes in the order asked."""
+    with ThreadPoolExecutor(jobs_at_once) as pool:
+        return list(pool.map(lambda job: run_one(job[0], job[1], folder), jobs))
 
 
 def run_one(experiment: Experiment, seed: int, folder: str) -> Outcome:
