@@ -49,7 +49,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "agents.kv_cache:Block.reserve",
         "training.updates:token_log_probs",
         "training.updates:_clip",
-        "torch:Tensor.backward",
+        "torch.autograd:backward",
         "torch.optim:Adam.step",
         "torch.optim:Adam.zero_grad",
     ),

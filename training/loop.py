@@ -6,9 +6,10 @@ from coplay.training.metrics import merged, prefixed
 from coplay.training.packets import make_packets
 from coplay.training.record import Report, advance, evaluate_run, rollout_metrics, store_rollouts
 from coplay.training.run import Run
-from coplay.training.stages import Clock, collect_rollouts, read_critic, update_critic
+from coplay.training.stages import Clock, collect_rollouts, read_critic, seldom_collecting, update_critic
 
 
+@seldom_collecting()
 def train(run: Run, report: Report) -> None:
     """Train until the configured number of updates is done; `report` hears each update's metrics."""
     config, metrics = run.config, run.metrics_file()

@@ -1,7 +1,9 @@
 """The stages of the loop that touch models or games: play, read the critic, move the critic."""
 
+import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from coplay.rollout_tree import CollectPlan, RolloutTree, Trajectory, collect_sync, plan_episodes
@@ -11,6 +13,9 @@ from coplay.training.extract import value_batch
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
 from coplay.training.updates import critic_step, critic_values, set_lr
+
+COLLECT_EVERY = 100_000
+"""New objects between two passes of Python's collector of reference cycles."""
 
 
 class Clock:
@@ -30,6 +35,23 @@ class Clock:
     def metrics(self) -> dict[str, float]:
         """All stages ended so far."""
         return dict(self._laps)
+
+
+@contextmanager
+def seldom_collecting() -> Iterator[None]:
+    """Let Python's collector of reference cycles pass by seldom, and never walk what stands already.
+
+    Records hold no cycles, but by default every few thousand of them have it walk every object of torch and
+    transformers, which takes longer than making them.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
