@@ -200,6 +200,20 @@ def test_reply_when_it_reasons_first_then_the_move_counts_and_the_thought_stays_
     assert tree.steps[0].turns[0].action == Move(value="yes", text="yes")
 
 
+def test_reply_when_cut_off_while_reasoning_then_the_game_never_sees_the_thought() -> None:
+    """Rule 14: a game may show what a malformed reply said."""
+    shown = []
+
+    def outcome(step, actions, chance):
+        shown.append(actions["ada"].text)
+        return StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, terminated=True)
+
+    say = "well <think>he will give in"
+    game = Counting(length=1, outcome=outcome)
+    play_one(game, {"ada": lambda s: Scripted(s, say, finish="length"), "bo": Scripted})
+    assert shown == ["well "]
+
+
 def boom(observation, key) -> str:
     if key.step == 1 and key.episode.endswith("1"):
         raise RuntimeError("wires crossed")
