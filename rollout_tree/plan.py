@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from coplay.agents.base import AgentFactory
 from coplay.games import Game, derive_seed
+from coplay.games.names import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,7 @@ class CollectPlan:
 
 
 def _wrong_seats(episode: str, given: tuple[str, ...], players: tuple[str, ...]) -> str:
-    near = [m for name in given if name not in players for m in get_close_matches(name, players, n=1)]
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = next((near for name in given if name not in players and (near := nearest(name, players))), "")
     return f"episode {episode!r} seats {sorted(given)}; expected exactly the players {list(players)}{hint}"
 
 

@@ -1,10 +1,11 @@
 """The console command `coplay`: find the subcommand, run it, turn user mistakes into one sentence and exit code 2."""
 
-import difflib
 import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+
+from coplay.games.names import nearest
 
 COMMANDS = {
     "train": "train agents against each other from a configuration",
@@ -21,12 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(_overview())
         return 0 if words else 2
     if words[0] not in COMMANDS:
-        near = difflib.get_close_matches(words[0], COMMANDS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        sys.stderr.write(
-            f"coplay: unknown command {words[0]!r}{hint}; expected one of {', '.join(COMMANDS)}\n"
-        )
-        return 2
+        hint = nearest(words[0], COMMANDS)
+        return _say(f"unknown command {words[0]!r}; expected one of {', '.join(COMMANDS)}{hint}", 2)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     return _guarded(lambda: int(importlib.import_module(f"coplay.scripts.{words[0]}").main(words[1:])))
 

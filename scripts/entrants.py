@@ -5,8 +5,9 @@ from pathlib import Path
 from coplay.agents.human import human_factory
 from coplay.agents.runs import find_run, parse_entrant
 from coplay.agents.scripted import SCRIPTED, scripted_agent
+from coplay.games.names import nearest
 from coplay.training.evaluate import Contestant
-from coplay.training.messages import ConfigError, nearest
+from coplay.training.messages import ConfigError
 
 HUMAN = "human"
 

@@ -4,11 +4,12 @@ import sys
 from collections.abc import Sequence
 
 from coplay.games import make_game
+from coplay.games.names import nearest
 from coplay.rollout_tree import CollectPlan, collect_sync, plan_episodes
 from coplay.rollout_tree.render import render_text
 from coplay.scripts.entrants import contestant
 from coplay.scripts.settings import parse_flags
-from coplay.training.messages import ConfigError, nearest
+from coplay.training.messages import ConfigError
 
 USAGE = """coplay play GAME [--seats PLAYER=AGENT ...] [--seed S] [--game.parameter value]
 

@@ -9,9 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from coplay.games import available_games
+from coplay.games.names import nearest
 from coplay.games.registry import game_class
 from coplay.training.config import RunConfig
-from coplay.training.messages import ConfigError, explain, field_paths, nearest
+from coplay.training.messages import ConfigError, explain, field_hint, field_paths
 
 DEFAULT_CONFIG = "dilemma_aligned"
 
@@ -112,7 +113,7 @@ def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
     dotted = ".".join(path)
     fields = known_fields()
     if dotted not in fields and not _inside_table(path):
-        raise ConfigError(f"unknown flag '--{dotted}'{nearest(dotted, fields)}")
+        raise ConfigError(f"unknown flag '--{dotted}'{field_hint(dotted, fields)}")
     node = data
     for part in path[:-1]:
         below = node.get(part)

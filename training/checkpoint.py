@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-COMPLETE = "COMPLETE"
+from coplay.agents.runs import COMPLETE
+
 STATE_VERSION = 1
 
 

@@ -8,8 +8,9 @@ from coplay.agents.language import SamplingSettings
 from coplay.agents.scripted import SCRIPTED
 from coplay.agents.settings import EmbeddedModel, ModelSettings, PolicySettings, Settings
 from coplay.games import Game, GameParameters
+from coplay.games.names import nearest
 from coplay.games.registry import game_class
-from coplay.training.messages import ConfigError, explain, nearest
+from coplay.training.messages import ConfigError, explain
 from coplay.training.schedules import Constant, Schedule
 
 Whitening = Literal["off", "batch", "tick"]

@@ -27,6 +27,12 @@ def path_key(trajectory: Trajectory) -> PathKey:
     return PathKey(trajectory.episode, trajectory.branch, trajectory.player)
 
 
+def in_table_order(trajectories: Iterable[Trajectory], table: TickTable) -> tuple[Trajectory, ...]:
+    """The trajectories of a tick table, one for each row, found by key and not by position (law 5)."""
+    by_key = {path_key(trajectory): trajectory for trajectory in trajectories}
+    return tuple(by_key[key] for key in table.keys)
+
+
 def tick_table(trajectories: Sequence[Trajectory], *, reward_scale: float, has_chance: bool) -> TickTable:
     """Lay out B trajectories by tick.
 

@@ -51,8 +51,12 @@ def train(run: Run, report: Report) -> None:
         store_rollouts(run, update, trees, table, advantages, done)
         clock.lap("record")
         policy_metrics = [prefixed(f"policy/{name}", result.metrics) for name, (_, result) in done.items()]
+        names = [trainer.policy.name for trainer in run.trainers]
+        skipped = {f"policy/{name}/skipped": float(name not in done) for name in names}
         games = rollout_metrics(trees)
-        values = merged([games, advantages.metrics, critic_metrics, *policy_metrics, clock.metrics()])
+        values = merged(
+            [games, advantages.metrics, critic_metrics, skipped, *policy_metrics, clock.metrics()]
+        )
         metrics.append(update, values)
         advance(run, advantages)
         report(update, values)

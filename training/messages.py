@@ -1,6 +1,5 @@
 """One clear sentence out of a validation error: what, got, expected, and the nearest right name."""
 
-import difflib
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -8,15 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from coplay.games.names import nearest
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; its message is meant for the person who wrote it."""
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'?` if a name is near, else an empty string."""
-    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def model_variants(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -37,6 +32,17 @@ def field_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from field_paths(variant, f"{path}.")
 
 
+def field_hint(path: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for a dotted path: a like name in its section, the same name elsewhere, or a like path."""
+    paths = sorted(known)
+    section, _, key = path.rpartition(".")
+    beside = {p.rpartition(".")[2]: p for p in paths if p.rpartition(".")[0] == section}
+    elsewhere = [p for p in paths if p.rpartition(".")[2] == key]
+    if not nearest(key, beside) and elsewhere:
+        return f"; did you mean {' or '.join(map(repr, elsewhere))}?"
+    return nearest(key, beside) or nearest(path, paths)
+
+
 def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "") -> str:
     """The first finding of a validation error as one sentence."""
     finding = error.errors(include_url=False)[0]
@@ -45,14 +51,7 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
     path = ".".join(_without_tags(parts, model))
     shown = ".".join(filter(None, (prefix, path)))
     if finding["type"] == "extra_forbidden":
-        section, _, key = path.rpartition(".")
-        inside = [p.rpartition(".")[2] for p in known if p.rpartition(".")[0] == section]
-        hint = nearest(key, inside)
-        if not hint:
-            elsewhere = [p for p in sorted(known) if p.rpartition(".")[2] == key]
-            near = difflib.get_close_matches(path, sorted(known), n=1, cutoff=0.6)
-            hint = f"; did you mean {(elsewhere or near)[0]!r}?" if elsewhere or near else ""
-        return f"unknown key {shown!r}{hint}"
+        return f"unknown key {shown!r}{field_hint(path, known)}"
     message = finding["msg"]
     if finding["type"] == "value_error":
         return message.removeprefix("Value error, ")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from coplay.rollout_tree import CollectPlan, RolloutTree, Trajectory, collect_sync, plan_episodes
 from coplay.training.config import CriticEstimator
 from coplay.training.estimators import values_per_tick
-from coplay.training.extract import value_batch
+from coplay.training.extract import in_table_order, value_batch
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
 from coplay.training.updates import critic_step, critic_values, set_lr
@@ -89,7 +89,7 @@ def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) 
     """All values of the iteration, from the critic's weights before its update (rule 8)."""
     if run.critic is None:
         return Reading()
-    batch = value_batch(trajectories)
+    batch = value_batch(in_table_order(trajectories, table))
     values = critic_values(run.critic, batch, micro_batch_tokens=run.config.update.micro_batch_tokens)
     return Reading(batch=batch, values=values_per_tick(table, batch, values))
 

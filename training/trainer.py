@@ -11,7 +11,7 @@ from coplay.agents.policy import Policy
 from coplay.rollout_tree import Trajectory
 from coplay.training.checkpoint import optimizer_tensors, restore_optimizer
 from coplay.training.config import AdvantageAlignment, RunConfig, ShapingSettings, SharedReward, Whitening
-from coplay.training.extract import token_batch
+from coplay.training.extract import in_table_order, token_batch
 from coplay.training.masked import centre, masked_mean, masked_std, whiten
 from coplay.training.metrics import fetch
 from coplay.training.packets import AdvantagePacket, exchange
@@ -80,7 +80,7 @@ class Trainer:
         """The credit of every action token this policy sampled; None if it sampled none."""
         objective, shaping = self.config.objective, self.config.shaping
         batch = token_batch(
-            trajectories,
+            in_table_order(trajectories, table),
             policy=self.policy.label,
             trie_of=self.policy.chat.trie,
             reward_scale=self.config.estimator.reward_scale,

@@ -172,7 +172,9 @@ def critic_step(
         if not len(points):
             continue
         values = _read_values(critic, batch, rows, points)
-        loss = masked_sum(loss_of(values, targets[points].to(values)), mask[points]) / num_points
+        # The derivative at a masked target would be 0 times not-a-number (law 3).
+        aims = keep(targets[points].to(values), mask[points])
+        loss = masked_sum(loss_of(values, aims), mask[points]) / num_points
         torch.autograd.backward(loss)
         total = total + loss.detach()
     norm = _clip(critic.named_parameters(), settings.gradient_clip)
