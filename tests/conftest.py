@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -9,6 +11,9 @@ from hypothesis import settings
 # Loaded machines make deadlines lie; in CI the examples are the same at every run.
 settings.register_profile("coplay", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("coplay")
+
+# Fakes of the training half; test folders are no packages.
+sys.path.insert(0, str(Path(__file__).parent / "training" / "helpers"))
 
 SUITES = ("axelrod", "pettingzoo", "pyspiel", "textarena")
 
