@@ -1,9 +1,47 @@
 """What agents ask of a token sampler, whichever library or server answers. No torch here."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, overload
 
 from coplay.agents.constraint import TokenTrie
+
+
+class Prefix(Sequence[int]):
+    """The first ids of a list that is only ever appended to, without copying them: cheap at any length."""
+
+    __slots__ = ("_ids", "_length")
+
+    def __init__(self, ids: list[int]) -> None:
+        """Take all ids that the list holds now."""
+        self._ids, self._length = ids, len(ids)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids[: self._length])
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
+        if isinstance(place, slice):
+            start, stop, step = place.indices(self._length)
+            return tuple(self._ids[start : stop if stop >= 0 else None : step])
+        return self._ids[range(self._length)[place]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple | Prefix) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +52,8 @@ class SampleRequest:
     """(episode, branch, player, step, call, attempt): order inside a batch, and name in messages."""
     policy: str
     """`name@version`; an engine that does not hold this version refuses."""
-    context: tuple[int, ...]
-    """All token ids before the reply, from the first one on."""
+    context: Sequence[int]
+    """All token ids before the reply, from the first one on: a tuple or a `Prefix`; slices of it are tuples."""
     dialogue: str
     """Requests of one dialogue extend one another's context; an engine may keep its cache between them."""
     seed: int

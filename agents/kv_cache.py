@@ -108,14 +108,14 @@ class Store:
     def __len__(self) -> int:
         return len(self._places)
 
-    def find(self, dialogue: str, label: str, context: tuple[int, ...]) -> tuple[Block, int] | None:
+    def find(self, dialogue: str, label: str, context: Sequence[int]) -> tuple[Block, int] | None:
         """The row that has read a proper beginning of this context under this very policy version (B21)."""
         place = self._places.get(dialogue)
         if place is None:
             return None
         block, row = place
         read = block.tokens[row]
-        if block.label != label or len(read) >= len(context) or context[: len(read)] != read:
+        if block.label != label or len(read) >= len(context) or tuple(context[: len(read)]) != read:
             del self._places[dialogue]
             return None
         return place

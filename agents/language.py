@@ -107,7 +107,7 @@ class LanguageAgent:
             SampleRequest(
                 key=(key.episode, key.branch, key.player, key.step, call, key.attempt),
                 policy=self._policy,
-                context=transcript.ids,
+                context=transcript.context,
                 dialogue=self._dialogue_name(key),
                 seed=seed,
                 temperature=settings.temperature,

@@ -20,11 +20,25 @@ COMPACT = 0.75
 class _Wave:
     """Requests that are answered together."""
 
-    __slots__ = ("answers", "requests")
+    __slots__ = ("answers", "futures", "requests")
 
     def __init__(self) -> None:
         self.requests: list[SampleRequest] = []
+        self.futures: list[asyncio.Future[Sample]] = []
+        """Where each one's sample is waited for."""
         self.answers: asyncio.Task[list[Sample]]
+
+    def hand_out(self, answers: asyncio.Task[list[Sample]]) -> None:
+        """Tell everyone who still waits: his sample, or the error that all share (B38)."""
+        waiting = [(place, future) for place, future in enumerate(self.futures) if not future.done()]
+        error = None if answers.cancelled() else answers.exception()
+        for place, future in waiting:
+            if answers.cancelled():
+                future.cancel()
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(answers.result()[place])
 
 
 class LocalEngine:
@@ -53,13 +67,15 @@ class LocalEngine:
 
         An error reaches all of them: nobody is left waiting (B38).
         """
+        loop = asyncio.get_running_loop()
         if self._wave is None or self._wave.answers.done():
             self._wave = _Wave()
-            self._wave.answers = asyncio.get_running_loop().create_task(self._answer(self._wave))
-        wave, place = self._wave, len(self._wave.requests)
-        wave.requests.append(request)
-        # one who gives up must not take the others' answers with him
-        return (await asyncio.shield(wave.answers))[place]
+            self._wave.answers = loop.create_task(self._answer(self._wave))
+            self._wave.answers.add_done_callback(self._wave.hand_out)
+        future: asyncio.Future[Sample] = loop.create_future()
+        self._wave.requests.append(request)
+        self._wave.futures.append(future)
+        return await future
 
     async def _answer(self, wave: "_Wave") -> list[Sample]:
         """Runs after everyone who was ready has asked."""
@@ -181,7 +197,7 @@ class LocalEngine:
 
         Equal contexts are read once but for their last token; of different ones, the common beginning.
         """
-        contexts = [request.context[:-1] for request in requests]
+        contexts = [tuple(request.context[:-1]) for request in requests]
         numbers = {context: number for number, context in enumerate(dict.fromkeys(contexts))}
         distinct = list(numbers)
         shared = _common_prefix(distinct)

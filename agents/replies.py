@@ -42,7 +42,7 @@ class ReplyState:
 
     def resume(self, length: int) -> None:
         """Say how much of the context has been read before."""
-        self.pending = self.request.context[length:] + tuple(self.ids)
+        self.pending = (*self.request.context[length:], *self.ids)
 
     def take(self, token: int, log_prob: float) -> None:
         """Append a drawn token and what follows it by force."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from coplay.agents.base import ContextOverflowError
+from coplay.agents.engine import Prefix
 from coplay.games import Observation
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ class Transcript:
         """The context: all ids of the current row."""
         return tuple(self._ids)
 
+    @property
+    def context(self) -> Prefix:
+        """The same ids, not copied."""
+        return Prefix(self._ids)
+
     def __len__(self) -> int:
         return len(self._ids)
 
@@ -145,7 +151,7 @@ class Transcript:
             self._system, self._texts, self._replies = observation.system, [], []
         if new_row:
             self.row += 1
-            self._ids.clear()
+            self._ids = []  # engines may still look at the old one
         if not self._chat.append_only:
             self._texts.append(observation.text)
         self._ids.extend(ids)

@@ -15,7 +15,12 @@ def derive_seed(*parts: int | str) -> int:
 
     Each part enters with its type and length: `("ab", "c")`, `("a", "bc")` and `(1,)`, `("1",)` all differ.
     """
-    text = "".join(f"{'i' if isinstance(part, int) else 's'}{len(str(part))}:{part}" for part in parts)
+    text = "".join(
+        [
+            f"s{len(part)}:{part}" if isinstance(part, str) else f"i{len(number := str(part))}:{number}"
+            for part in parts
+        ]
+    )
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - SEED_BITS)
 

@@ -64,7 +64,7 @@ async def collect(plan: CollectPlan) -> list[RolloutTree]:
 async def _wave(plan: CollectPlan, live: Sequence[Play], failed: list[Play]) -> None:
     """Ask every waiting player at once; then let each episode proceed with its answers."""
     loop = asyncio.get_running_loop()
-    ask = _answer if plan.time_limit is None else _timed_answer
+    ask = Play.answer if plan.time_limit is None else _timed_answer
     asked = [[loop.create_task(ask(play, a)) for a in play.asks] for play in live]
     tasks = [task for group in asked for task in group]
     try:
@@ -84,10 +84,6 @@ async def _wave(plan: CollectPlan, live: Sequence[Play], failed: list[Play]) -> 
             play.culprit = late
             error = TimeoutError(f"timed out: the episode waited {plan.time_limit} s for replies")
         _settle(play, error, failed)
-
-
-async def _answer(play: Play, ask: Ask) -> Reply:
-    return await play.answer(ask)
 
 
 async def _timed_answer(play: Play, ask: Ask) -> Reply:

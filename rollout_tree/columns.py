@@ -36,10 +36,12 @@ def words(values: Iterable[str | None]) -> "pa.DictionaryArray":
     """A column of texts that repeat: each is stored once."""
     import pyarrow as pa
 
-    codes: dict[str, int] = {}
-    places = [None if value is None else codes.setdefault(value, len(codes)) for value in values]
+    values = list(values)
+    told = [value for value in dict.fromkeys(values) if value is not None]
+    codes: dict[str | None, int] = {value: place for place, value in enumerate(told)}
     return pa.DictionaryArray.from_arrays(
-        pa.array(places, pa.int32()), pa.array([shield(value) for value in codes], pa.string())
+        pa.array(list(map(codes.get, values)), pa.int32()),
+        pa.array([shield(value) for value in told], pa.string()),
     )
 
 

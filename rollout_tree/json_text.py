@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from json.encoder import encode_basestring
 from math import isfinite
 from operator import is_
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 _SCALARS = frozenset({str, int, bool, type(None)})
 """Types of which every value is plain."""
 _TEXT = frozenset({str})
+_WRITER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))
 _ESCAPED = "\0"
 """First character of a text stored in escaped form."""
 
@@ -31,16 +31,21 @@ def plain(value: Any, name: str) -> Any:
     if kind is dict:
         return _plain_dict(value, name)
     if kind is list:
+        if _SCALARS.issuperset(map(type, value)):
+            return value
         items = [item if type(item) in _SCALARS else plain(item, name) for item in value]
         return value if all(map(is_, items, value)) else items
     return _converted(value, name)
 
 
 def _plain_dict(value: dict[Any, Any], name: str) -> dict[str, Any]:
+    if not _TEXT.issuperset(map(type, value)):
+        key = next(key for key in value if type(key) is not str)
+        raise TypeError(f"{name} holds the key {key!r}; expected text, since JSON has no other keys")
+    if _SCALARS.issuperset(map(type, value.values())):
+        return value
     changed = None
     for key, item in value.items():
-        if type(key) is not str:
-            raise TypeError(f"{name} holds the key {key!r}; expected text, since JSON has no other keys")
         if type(item) in _SCALARS:
             continue
         new = plain(item, name)
@@ -76,21 +81,10 @@ def dumps(value: Any, name: str) -> str:
         TypeError: if the value is not plain (see `plain`), e.g. holds a tuple or a key that is no text.
         ValueError: at NaN or an infinite number.
     """
-    kind = type(value)
-    if kind is str:
-        return str(encode_basestring(value))
-    if kind is dict:
-        if not _TEXT.issuperset(map(type, value)):
-            plain(value, name)
-        return "{" + ",".join([f"{encode_basestring(k)}:{dumps(v, name)}" for k, v in value.items()]) + "}"
-    if kind is list:
-        return "[" + ",".join([dumps(item, name) for item in value]) + "]"
-    if value is None or kind is bool:
-        return "null" if value is None else "true" if value else "false"
-    if kind is int or (kind is float and isfinite(value)):
-        return repr(value)
     other = plain(value, name)
-    raise TypeError(f"{name} holds {value!r}; expected the plain JSON value {other!r}")
+    if other is not value:
+        raise TypeError(f"{name} holds {value!r}; expected the plain JSON value {other!r}")
+    return _WRITER.encode(value)
 
 
 def loads(text: str) -> Any:

@@ -17,6 +17,8 @@ def steps_by_id(tree: RolloutTree) -> dict[int, Step]:
         ids = sorted(step.id for step in tree.steps)
         twice = next(one for one, other in pairwise(ids) if one == other)
         raise ValueError(f"episode {tree.episode!r} has two steps with the id {twice}; expected unique ids")
+    if all(step.parent is None or (step.parent < step.id and step.parent in steps) for step in tree.steps):
+        return steps
     grounded: set[int] = set()
     for step in tree.steps:
         _ground(tree.episode, step, steps, grounded)

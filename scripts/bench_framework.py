@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +145,11 @@ def measure(run: Run, timers: Timers | None) -> list[dict[str, float]]:
     iterations: list[dict[str, float]] = []
     since = time.process_time()
     turns = 0
-    collect = loop.collect_rollouts
+    collect = getattr(loop, "collect_rollouts")  # noqa: B009 - wrapped perhaps
 
     def counted(*arguments: Any) -> list[RolloutTree]:
         nonlocal turns
-        trees = collect(*arguments)
+        trees: list[RolloutTree] = collect(*arguments)
         turns = sum(len(step.turns) for tree in trees for step in tree.steps)
         return trees
 
@@ -262,7 +263,7 @@ def bench_long() -> str:
             trajectories = build_trajectories(again)
             spent.append(time.process_time())
         assert len(tree.steps) == trajectories[0].num_ticks == length
-        each = [(end - start) / length * 1e6 for start, end in zip(spent, spent[1:], strict=False)]
+        each = [(end - start) / length * 1e6 for start, end in pairwise(spent)]
         lines.append(f"{length:7d}" + "".join(f"{number:10.1f}" for number in each))
     return "\n".join(lines)
 
@@ -277,7 +278,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.long:
         table = bench_long()
     elif chosen.model:
-        table = bench("chat_trust", ["--agents.model.path", chosen.model, "--update.num_updates", "3"], warm_up=0)
+        table = bench(
+            "chat_trust", ["--agents.model.path", chosen.model, "--update.num_updates", "3"], warm_up=0
+        )
     else:
         table = bench("dilemma_aligned", ["--update.num_updates", str(chosen.iterations + 3)], warm_up=2)
     sys.stdout.write(table + "\n")

@@ -166,7 +166,7 @@ def test_json_when_dumped_then_loads_gives_it_back_with_its_types(value) -> None
     [
         ({0: "a"}, "key 0"),
         ({"a": {0: 1, "0": 2}}, "key 0"),
-        ({"a": (1, 2)}, r"plain JSON value \[1, 2\]"),
+        ({"a": (1, 2)}, r"plain JSON value {'a': \[1, 2\]}"),
         ({"a": {1}}, "type set"),
         ({"a": b"x"}, "type bytes"),
         ([float("nan")], "finite"),
