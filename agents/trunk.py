@@ -41,7 +41,7 @@ class Trunk:
         Returns:
             (B, T, H); finite everywhere, meaningless at padding.
         """
-        positions, mask = _positions_and_mask(input_ids, position_ids, attention_mask)
+        positions, mask = positions_and_mask(input_ids, position_ids, attention_mask)
         self._activate()
         for layer in self._checkpointed:
             layer.training = layer.gradient_checkpointing and torch.is_grad_enabled()
@@ -75,7 +75,7 @@ class Trunk:
             self.adapters.activate(self.names)
 
 
-def _positions_and_mask(
+def positions_and_mask(
     input_ids: Tensor, position_ids: Tensor | None, attention_mask: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
     """Reduce to the cheapest equal form: plain causal rows need no mask, nor do rows padded on the right."""

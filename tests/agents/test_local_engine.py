@@ -201,6 +201,13 @@ def test_same_seeds_give_the_same_samples_in_any_order(policies: dict[str, Polic
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_rows_of_a_batch_stand_in_the_order_of_their_keys(policies: dict[str, Policy]) -> None:
+    """Law 8: whoever asks first, the batch is the same."""
+    engine = LocalEngine(policies)
+    engine.sample_all([ask(f"d{row}", context_of(4 + row), trie=trie("A", "B")) for row in (3, 0, 2, 1)])
+    assert engine._store._places["d0"][0].dialogues == ["d0", "d1", "d2", "d3"]
+
+
 def test_group_members_with_equal_contexts_differ_by_their_seeds(policies: dict[str, Policy]) -> None:
     """B49: equal contexts are read once, yet each request has its own luck, and its log-probs are right."""
     requests = [ask(f"d{row}", context_of(20), seed=row) for row in range(16)]

@@ -16,6 +16,7 @@ from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import build_critic
 from coplay.agents.policy import Policy, build_policies, check_trainable
 from coplay.agents.settings import EmbeddedModel, FolderModel, FullWeights, LoraWeights, PolicySettings
+from coplay.agents.trunk import positions_and_mask
 
 SMALL = EmbeddedModel(hidden=16, intermediate=32)
 LORA = PolicySettings(weights=LoraWeights(rank=4, alpha=8))
@@ -208,6 +209,16 @@ def test_log_probs_of_a_short_row_do_not_depend_on_padding_side(side: str, kind:
     assert torch.isfinite(hidden).all()
     torch.testing.assert_close(both[0, place], scores(policy, short)[0], rtol=0, atol=1e-5)
     torch.testing.assert_close(both[1], scores(policy)[0], rtol=0, atol=1e-5)
+
+
+def test_positions_of_a_left_padded_row_count_its_own_tokens() -> None:
+    """B72: rotary positions hide a shift, learned ones would not; padding still sees itself."""
+    real = torch.tensor([[False, False, True, True], [True, True, True, True]])
+    positions, mask = positions_and_mask(torch.zeros(2, 4, dtype=torch.long), None, real)
+    assert positions is not None
+    assert mask is not None
+    assert positions.tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
 
 
 def test_explicit_positions_and_tree_masks_equal_the_rows_they_stand_for() -> None:
