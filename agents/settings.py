@@ -1,14 +1,23 @@
 """What can be said about models and policies in a configuration; no torch here."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 class Settings(BaseModel):
     """A frozen part of a configuration: unknown keys are errors, every field is documented once."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def default_kind(kind: str) -> BeforeValidator:
+    """A table without `kind` is of this kind, so that one field can be changed without repeating it."""
+
+    def named(given: Any) -> Any:
+        return {"kind": kind, **given} if isinstance(given, dict) else given
+
+    return BeforeValidator(named)
 
 
 class EmbeddedModel(Settings):
@@ -39,7 +48,9 @@ class FolderModel(Settings):
     """Trade time for memory in the training step."""
 
 
-ModelSettings = Annotated[EmbeddedModel | FolderModel, Field(discriminator="kind")]
+ModelSettings = Annotated[
+    Annotated[EmbeddedModel | FolderModel, Field(discriminator="kind")], default_kind("embedded")
+]
 
 
 class LoraWeights(Settings):
@@ -60,7 +71,9 @@ class FullWeights(Settings):
     kind: Literal["full"] = "full"
 
 
-WeightSettings = Annotated[LoraWeights | FullWeights, Field(discriminator="kind")]
+WeightSettings = Annotated[
+    Annotated[LoraWeights | FullWeights, Field(discriminator="kind")], default_kind("lora")
+]
 
 
 class PolicySettings(Settings):

@@ -26,7 +26,14 @@ class TooManyFailedEpisodes(RuntimeError):
 
 def collect_sync(plan: CollectPlan) -> list[RolloutTree]:
     """`collect` for callers outside an event loop."""
-    return asyncio.run(collect(plan))
+    trees: list[RolloutTree] = []
+
+    async def play() -> None:
+        # asyncio.run writes out the repr of its result in putting the signal handler back: let that be short
+        trees.extend(await collect(plan))
+
+    asyncio.run(play())
+    return trees
 
 
 async def collect(plan: CollectPlan) -> list[RolloutTree]:

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -12,12 +13,20 @@ from rich.table import Table
 from coplay.agents.runs import parse_entrant
 from coplay.scripts.entrants import contestant, run_folder
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
+from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, as the other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (coplay evaluate --help tells more)")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Evaluate trained runs and print one table for each."""
-    parser = argparse.ArgumentParser(prog="coplay evaluate", description=__doc__)
+    parser = _Parser(prog="coplay evaluate", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN[@iteration]", help="run folders or names in runs/")
     parser.add_argument("--against", default=None, help="opponents, by comma (default: the run's anchors)")
     parser.add_argument("--games", type=int, default=128, help="games per pairing and seat (default 128)")

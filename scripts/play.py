@@ -28,7 +28,9 @@ def main(arguments: Sequence[str]) -> int:
         if path == ["seats"]:
             seats = _parse_seats(value)
         elif path == ["seed"]:
-            seed = int(value)
+            if not isinstance(value, int):
+                raise ConfigError(f"--seed is {value!r}; expected a whole number")
+            seed = value
         elif path[0] == "game" and len(path) == 2:
             parameters[path[1]] = value
         else:

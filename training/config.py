@@ -1,12 +1,13 @@
 """A run as frozen settings: each field documented once, bounds in the type, unknown keys refused."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from coplay.agents.language import SamplingSettings
 from coplay.agents.scripted import SCRIPTED
-from coplay.agents.settings import EmbeddedModel, ModelSettings, PolicySettings, Settings
+from coplay.agents.settings import EmbeddedModel, ModelSettings, PolicySettings, Settings, default_kind
 from coplay.games import Game, GameParameters
 from coplay.games.names import nearest
 from coplay.games.registry import game_class
@@ -72,7 +73,9 @@ class CriticEstimator(Settings):
     """Largest gradient norm of the critic."""
 
 
-EstimatorSettings = Annotated[ReturnsEstimator | CriticEstimator, Field(discriminator="kind")]
+EstimatorSettings = Annotated[
+    Annotated[ReturnsEstimator | CriticEstimator, Field(discriminator="kind")], default_kind("returns")
+]
 
 
 class ShapingBase(Settings):
@@ -122,7 +125,10 @@ class AdvantageAlignment(ShapingBase):
     """Set the first tick's weight to 1."""
 
 
-ShapingSettings = Annotated[Independent | SharedReward | AdvantageAlignment, Field(discriminator="kind")]
+ShapingSettings = Annotated[
+    Annotated[Independent | SharedReward | AdvantageAlignment, Field(discriminator="kind")],
+    default_kind("independent"),
+]
 
 
 class ObjectiveSettings(Settings):
@@ -146,6 +152,17 @@ class ObjectiveSettings(Settings):
     """Weigh tick t by gamma^t, so that the gradient is that of the discounted return."""
     normaliser: Literal["trajectories", "tokens"] = "trajectories"
     """What the summed loss of the whole batch is divided by."""
+
+    @field_validator("entropy_mask_regex")
+    @classmethod
+    def _check_regex(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ConfigError(
+                f"'objective.entropy_mask_regex' is {pattern!r}, no regular expression: {error}"
+            ) from None
+        return pattern
 
 
 class UpdateSettings(Settings):
@@ -235,11 +252,14 @@ class RunConfig(Settings):
                     f"'agents.seats.{player}' is {agent!r}, which is no policy"
                     f" ({', '.join(map(repr, self.agents.policies))}) and no scripted agent{nearest(agent, known)}"
                 )
+            if agent not in self.agents.policies:
+                self._check_plays(agent, f"agents.seats.{player}")
         for anchor in self.evaluate.anchors:
             if anchor not in SCRIPTED:
                 raise ConfigError(
                     f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}"
                 )
+            self._check_plays(anchor, "evaluate.anchors")
         if not any(
             self.agents.policies[name].trained
             for name in self.seats().values()
@@ -249,6 +269,16 @@ class RunConfig(Settings):
                 "no seat is held by a trained policy; give one to 'agents.seats' or drop that section"
             )
         return self
+
+    def _check_plays(self, agent: str, where: str) -> None:
+        """Refuse a scripted agent that has no rule for the game."""
+        kind: str = self.game.kind  # type: ignore[attr-defined]
+        able = [name for name, script in SCRIPTED.items() if script.games is None or kind in script.games]
+        if agent not in able:
+            raise ConfigError(
+                f"{where!r} names {agent!r}, which has no rule for game {kind!r}; expected one of"
+                f" {', '.join(map(repr, able))}"
+            )
 
     def make_game(self) -> Game[Any]:
         """The game this run plays."""

@@ -3,6 +3,7 @@
 import types
 import typing
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -10,17 +11,27 @@ from pydantic import BaseModel, ValidationError
 from coplay.games.names import nearest
 
 
+CHOSEN = "NAME"
+"""Stands in field paths for a name that people choose."""
+
+
 class ConfigError(ValueError):
     """A configuration that cannot be run; its message is meant for the person who wrote it."""
 
 
 def model_variants(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The settings classes an annotation admits: itself, the members of a union, inside Annotated."""
+    """The settings classes an annotation admits: itself, members of a union, values of a table, inside Annotated."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
+    elif _is_table(annotation):
+        yield from model_variants(typing.get_args(annotation)[1])
     elif typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
         for part in typing.get_args(annotation):
             yield from model_variants(part)
+
+
+def _is_table(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is dict
 
 
 def field_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -29,7 +40,9 @@ def field_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
         path = f"{prefix}{name}"
         yield path
         for variant in model_variants(field.annotation):
-            yield from field_paths(variant, f"{path}.")
+            yield from field_paths(
+                variant, f"{path}.{CHOSEN}." if _is_table(field.annotation) else f"{path}."
+            )
 
 
 def field_hint(path: str, known: Iterable[str]) -> str:
@@ -46,12 +59,10 @@ def field_hint(path: str, known: Iterable[str]) -> str:
 def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "") -> str:
     """The first finding of a validation error as one sentence."""
     finding = error.errors(include_url=False)[0]
-    known = set(field_paths(model))
-    parts = [str(part) for part in finding["loc"]]
-    path = ".".join(_without_tags(parts, model))
-    shown = ".".join(filter(None, (prefix, path)))
+    place = _find_place([str(part) for part in finding["loc"]], model)
+    shown = ".".join(filter(None, (prefix, *place.path)))
     if finding["type"] == "extra_forbidden":
-        return f"unknown key {shown!r}{field_hint(path, known)}"
+        return f"unknown key {shown!r}{_unknown_hint(place, model)}"
     message = finding["msg"]
     if finding["type"] == "value_error":
         return message.removeprefix("Value error, ")
@@ -64,16 +75,44 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
     return f"{shown!r} is {finding['input']!r}; {message[0].lower()}{message[1:]}"
 
 
-def _without_tags(parts: list[str], model: type[BaseModel]) -> list[str]:
-    """Drop the union tags that pydantic puts between field names."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a finding is, without the union tags that pydantic puts between field names."""
+
+    path: list[str]
+    pattern: list[str]
+    """The same with `CHOSEN` for names that people chose."""
+    variants: list[type[BaseModel]]
+    """The settings classes its last section may be."""
+
+
+def _find_place(parts: list[str], model: type[BaseModel]) -> _Place:
     path: list[str] = []
-    variants: list[type[BaseModel]] = [model]
+    pattern: list[str] = []
+    variants = holders = [model]
+    chosen = False
     for part in parts:
-        if any(
-            part == v.model_fields["kind"].default for v in variants if "kind" in v.model_fields
-        ) and not any(part in v.model_fields for v in variants):
+        if chosen:
+            path.append(part)
+            pattern.append(CHOSEN)
+            chosen = False
+            continue
+        tags = [v.model_fields["kind"].default for v in variants if "kind" in v.model_fields]
+        if part in tags and not any(part in v.model_fields for v in variants):
             continue
         path.append(part)
+        pattern.append(part)
         annotations = [v.model_fields[part].annotation for v in variants if part in v.model_fields]
+        holders = variants
+        chosen = any(map(_is_table, annotations))
         variants = [found for annotation in annotations for found in model_variants(annotation)] or variants
-    return path
+    return _Place(path=path, pattern=pattern, variants=holders)
+
+
+def _unknown_hint(place: _Place, model: type[BaseModel]) -> str:
+    """Whose key it is, if it is one of another kind; else the nearest one."""
+    key = place.path[-1]
+    kinds = [repr(v.model_fields["kind"].default) for v in place.variants if key in v.model_fields]
+    if kinds:
+        return f"; it is a key of kind {' or '.join(kinds)}"
+    return field_hint(".".join(place.pattern), field_paths(model))
