@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 
 from coplay.games.names import nearest
 
-
 CHOSEN = "NAME"
 """Stands in field paths for a name that people choose."""
 
