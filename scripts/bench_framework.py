@@ -37,6 +37,7 @@ from coplay.rollout_tree import (
 from coplay.scripts.settings import read_settings
 from coplay.training import loop
 from coplay.training.run import Run, new_run
+from coplay.training.stages import seldom_collecting
 
 PARTS: dict[str, tuple[str, ...]] = {
     "model": (
@@ -246,6 +247,7 @@ def play_long(num_rounds: int, chat: ChatFormat) -> RolloutTree:
     return collect_sync(CollectPlan(game=game, episodes=(plan,)))[0]
 
 
+@seldom_collecting()
 def bench_long() -> str:
     """CPU µs a step of long episodes: constant where the cost is linear."""
     chat = ChatFormat(embedded_tokenizer(), max_positions=1 << 22)

@@ -157,13 +157,17 @@ def _turn_facts(turn: Turn, pattern: re.Pattern[str] | None) -> tuple[float, flo
 def _allowed_sets(turns: Sequence[Turn], turn_of: NDArray[np.int64], trie_of: TrieOf) -> AllowedSets:
     """Mirror the sampler's constraint: the tokens it could choose from at each action token, in order."""
     allowed: list[tuple[int, ...] | None] = []
+    known: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
     counts = np.bincount(turn_of, minlength=len(turns))
     for turn, count in zip(turns, counts.tolist(), strict=True):
         trie = trie_of(turn.observation.grammar) if turn.sampling and turn.sampling.constrained else None
         if trie is None or not count:
             allowed += [None] * count
             continue
-        reply = [(token, segment.sampled) for segment in turn.segments[1:] for token in segment.ids]
-        walked = trie.walk([token for token, _ in reply])
-        allowed += [choices for choices, (_, sampled) in zip(walked, reply, strict=True) if sampled]
+        content = (trie, *[(segment.ids, segment.sampled) for segment in turn.segments[1:]])
+        if content not in known:  # few replies make many turns
+            reply = [(token, segment.sampled) for segment in turn.segments[1:] for token in segment.ids]
+            walked = trie.walk([token for token, _ in reply])
+            known[content] = [choices for choices, (_, took) in zip(walked, reply, strict=True) if took]
+        allowed += known[content]
     return AllowedSets.from_lists(allowed)
