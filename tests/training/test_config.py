@@ -1,0 +1,190 @@
+"""Configurations: what is refused and how, what is filled in, and that every shipped one can train (B112)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from run_fakes import tiny_config, tiny_run, tiny_settings
+
+from coplay.scripts.settings import check_settings, parse_flags, read_settings, shipped_configs
+from coplay.training.config import RunConfig
+from coplay.training.loop import train
+from coplay.training.messages import ConfigError, explain, field_paths
+from coplay.training.run import read_config
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("collect.num_grups", 3, "unknown key 'collect.num_grups'; did you mean 'num_groups'?"),
+        ("collect.lr", 1.0, "unknown key 'collect.lr'; did you mean 'estimator.lr' or 'update.lr'?"),
+        ("beta", 1.0, "unknown key 'beta'; did you mean 'shaping.beta'?"),
+        ("estimator.gae_lambda", 1.0, "unknown key 'estimator.gae_lambda'; it is a key of kind 'critic'"),
+        (
+            "agents.policies.shared.weigths",
+            {},
+            "unknown key 'agents.policies.shared.weigths'; did you mean 'weights'?",
+        ),
+        (
+            "collect.num_groups",
+            "many",
+            "'collect.num_groups' is 'many'; input should be a valid integer",
+        ),
+        ("game.num_rouds", 3, "unknown key 'game.num_rouds'; did you mean 'num_rounds'?"),
+        ("game.num_rounds", "ten", "'game.num_rounds' is 'ten'; input should be a valid integer"),
+        ("game.kind", "iterated_matrx", "'split', 'trust_and_split']; did you mean 'iterated_matrix'?"),
+        (
+            "agents.seats.Ada",
+            "grimm",
+            "which is no policy ('shared') and no scripted agent; did you mean 'grim'?",
+        ),
+        ("agents.seats.Adda", "grim", "'Adda', but the game's players are 'Ada', 'Bo'; did you mean 'Ada'?"),
+        (
+            "evaluate.anchors",
+            ["grmi"],
+            "'evaluate.anchors' names 'grmi', no scripted agent; did you mean 'grim'?",
+        ),
+        ("shaping.kind", "independnt", "'shared_reward', 'advantage_alignment'; did you mean 'independent'?"),
+        (
+            "update.lr",
+            {"kind": "lin", "level": 1.0},
+            "expected one of 'constant', 'linear', 'decay', 'tanh'; did you mean 'linear'?",
+        ),
+        ("update.num_updates", 0, "'update.num_updates' is 0; input should be greater than or equal to 1"),
+        ("agents.model.hidden", 4, "'agents.model.hidden' is 4; input should be greater than or equal to 8"),
+        (
+            "objective.entropy_mask_regex",
+            "(",
+            "'objective.entropy_mask_regex' is '(', no regular expression: missing )",
+        ),
+        ("game", {"num_rounds": 3}, "section 'game' is {'num_rounds': 3}; expected a table with a 'kind'"),
+    ],
+)
+def test_settings_when_wrong_then_one_sentence_with_the_way_out(path: str, value: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_settings(tiny_settings(changes={path: value}))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_scripted_agent_when_it_has_no_rule_for_the_game_then_refused_before_the_run() -> None:
+    for path, value in (("agents.seats.Bo", "greedy"), ("evaluate.anchors", ["greedy"])):
+        with pytest.raises(
+            ConfigError, match=r"'greedy', which has no rule for game 'iterated_matrix'; expected"
+        ):
+            check_settings(tiny_settings(changes={path: value}))
+
+
+def test_run_when_nobody_learns_then_refused() -> None:
+    frozen = {"agents.policies": {"shared": {"trained": False}}}
+    for changes in (frozen, {"agents.seats": {"Ada": "grim", "Bo": "grim"}}):
+        with pytest.raises(ConfigError, match="no seat is held by a trained policy"):
+            check_settings(tiny_settings(changes=changes))
+
+
+def test_kind_when_left_out_then_the_defaults() -> None:
+    changes = {
+        "agents.model": {"hidden": 32},
+        "estimator": {"discount": 0.5},
+        "shaping": {"whiten_after": "tick"},
+    }
+    config = check_settings(
+        tiny_settings(changes=changes | {"agents.policies": {"a": {"weights": {"rank": 3}}}})
+    )
+    assert config.agents.model.kind == "embedded"
+    assert config.estimator.kind == "returns"
+    assert config.shaping.kind == "independent"
+    assert config.agents.policies["a"].weights.kind == "lora"
+
+
+def test_schedule_when_a_plain_number_then_constant() -> None:
+    config = check_settings(tiny_settings(changes={"update.lr": 0.25}))
+    assert config.update.lr.value(17) == 0.25
+    with pytest.raises(ConfigError, match=r"update\.lr"):
+        check_settings(tiny_settings(changes={"update.lr": True}))
+
+
+def test_settings_when_written_and_read_then_equal(tmp_path: Path) -> None:
+    config = tiny_config(tmp_path, {"game.kind": "split", "game": {"kind": "split", "stock": 3}})
+    assert RunConfig.model_validate(json.loads(config.model_dump_json())) == config
+    with pytest.raises(ValidationError):
+        config.name = "other"
+
+
+def test_run_folder_when_read_then_its_own_place_counts(tmp_path: Path) -> None:
+    """A moved run folder goes on where it lies."""
+    run = tiny_run(tmp_path / "here", {"agents.seats": {"Ada": "shared"}})
+    moved = tmp_path / "there"
+    moved.mkdir()
+    run.folder.rename(moved / "renamed")
+    config = read_config(moved / "renamed")
+    assert (config.storage.folder, config.name) == (str(moved), "renamed")
+    assert dict(config.agents.seats) == {"Ada": "shared", "Bo": "shared"}
+
+
+def test_field_paths_when_listed_then_each_documented_once() -> None:
+    paths = set(field_paths(RunConfig))
+    assert {"seed", "shaping.beta", "estimator.gae_lambda", "agents.policies.NAME.weights.rank"} <= paths
+    for section in ("collect", "estimator", "shaping", "objective", "update", "storage", "evaluate"):
+        assert section in paths
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--a.b-c", "3"], [(["a", "b_c"], 3)]),
+        (["--a=0.5", "--b"], [(["a"], 0.5), (["b"], True)]),
+        (["--no-x"], [(["x"], False)]),
+        (["--a", "x", "2", "--b", "true"], [(["a"], ["x", 2]), (["b"], True)]),
+        (["--a", "{ kind = 'full' }"], [(["a"], {"kind": "full"})]),
+        (["--a", "-1"], [(["a"], -1)]),
+    ],
+)
+def test_flags_when_read_then_paths_and_values(flags: list[str], expected: Any) -> None:
+    assert parse_flags(flags) == expected
+
+
+def test_flag_when_it_sets_a_kind_then_the_section_starts_anew() -> None:
+    config = read_settings(
+        "dilemma_aligned", ["--shaping.kind", "shared_reward", "--shaping.whiten-after", "tick"]
+    )
+    assert config.shaping.kind == "shared_reward"
+    assert config.shaping.whiten_after == "tick"
+    same = read_settings("dilemma_aligned", ["--shaping.kind", "advantage_alignment"])
+    assert same == read_settings("dilemma_aligned", [])
+
+
+def test_explain_when_a_field_is_missing_then_says_so() -> None:
+    with pytest.raises(ValidationError) as caught:
+        RunConfig.model_validate({})
+    assert explain(caught.value, RunConfig) == "'game' is missing; it has no default and must be given"
+
+
+@pytest.mark.parametrize("name", list(shipped_configs()))
+def test_shipped_config_when_read_then_valid_and_named_after_its_file(name: str) -> None:
+    assert read_settings(name, []).name == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(shipped_configs()))
+def test_shipped_config_when_shrunken_then_trains_an_update(tmp_path: Path, name: str) -> None:
+    """Every shipped game, trainer and layout of agents runs (B112); a folder model is stood in for."""
+    from coplay.training.run import new_run
+
+    data = json.loads(read_settings(name, []).model_dump_json())
+    data["agents"]["model"] = {"kind": "embedded", "hidden": 16, "intermediate": 16, "layers": 1}
+    data["agents"]["sampling"]["max_new_tokens"] = min(data["agents"]["sampling"]["max_new_tokens"], 8)
+    data["agents"]["sampling"]["max_context"] = None
+    data["game"]["num_rounds"] = 2
+    data["collect"] = {"num_groups": 2, "group_size": 2}
+    data["update"]["num_updates"] = 1
+    data["evaluate"]["games"] = 1
+    data["storage"]["folder"] = str(tmp_path)
+    run = new_run(RunConfig.model_validate(data))
+    lines: list[Any] = []
+    train(run, lambda update, metrics: lines.append(metrics))
+    for trainer in run.trainers:
+        assert lines[0][f"policy/{trainer.policy.name}/ratio_gap_max"] <= 1e-4
+        assert lines[0][f"policy/{trainer.policy.name}/tokens"] > 0
