@@ -1,4 +1,4 @@
-"""Finite languages as token tries: which token may come next. Shared by sampler and trainer, so both renormalise alike."""
+"""Finite languages as token tries: which token may come next. Shared by sampler and trainer: both renormalise alike."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
