@@ -63,8 +63,7 @@ def save_checkpoint(
     final = checkpoint_path(run_dir, state.update)
     aside = final.with_name(f".{final.name}.partial")
     for leftover in (aside, final):
-        if leftover.exists():
-            shutil.rmtree(leftover)
+        _delete(leftover)
     (aside / "optimizers").mkdir(parents=True)
     for name, policy in policies.items():
         policy.save(aside / "policies" / name)
@@ -133,9 +132,14 @@ def prune_checkpoints(run_dir: Path, *, keep: int | None, protect: int | None) -
         return
     for update in complete_checkpoints(run_dir)[:-keep]:
         if update != protect:
-            folder = checkpoint_path(run_dir, update)
-            (folder / COMPLETE).unlink()
-            shutil.rmtree(folder)
+            _delete(checkpoint_path(run_dir, update))
+
+
+def _delete(folder: Path) -> None:
+    """Take the mark away first, so that a crash in between never leaves half a checkpoint that counts as whole."""
+    (folder / COMPLETE).unlink(missing_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[str, Tensor]) -> dict[str, Tensor]:
