@@ -119,10 +119,25 @@ def find_policy_folder(entrant: str) -> Path:
     Raises:
         ValueError: if the run, checkpoint or player is missing, or the player is needed and not given.
     """
+    checkpoint, name = _find_policy(entrant)
+    return checkpoint.policy(name)
+
+
+def pin_entrant(entrant: str) -> str:
+    """The same weights as `RUN@iteration:policy`: named so, they stay the same when the run goes on.
+
+    Raises:
+        ValueError: as `find_policy_folder`.
+    """
+    checkpoint, name = _find_policy(entrant)
+    return f"{checkpoint.run}@{checkpoint.iteration}:{name}"
+
+
+def _find_policy(entrant: str) -> tuple[Checkpoint, str]:
     run, iteration, player = parse_entrant(entrant)
     config = read_config(run)
     policies = sorted(config["agents"]["policies"])
     if player is None and len(policies) != 1:
         raise ValueError(f"{entrant!r} has policies {policies!r}; expected RUN:player to say which")
     name = policies[0] if player is None else policy_of(config, player)
-    return find_checkpoint(run, iteration).policy(name)
+    return find_checkpoint(run, iteration), name

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from coplay.agents.base import AgentFactory
 from coplay.agents.base_model import BaseModel, load_base
@@ -17,6 +18,7 @@ from coplay.agents.critic import Critic, build_critic
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
+from coplay.agents.runs import pin_entrant
 from coplay.agents.scripted import scripted_agent
 from coplay.games import Chance, Game
 from coplay.training.checkpoint import (
@@ -31,7 +33,7 @@ from coplay.training.checkpoint import (
 )
 from coplay.training.config import CriticEstimator, RunConfig
 from coplay.training.estimators import CriticNotApplicableError
-from coplay.training.messages import ConfigError
+from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
 from coplay.training.trainer import Trainer
 
@@ -140,6 +142,7 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
             )
         if not (folder / "config.json").exists():
             raise ConfigError(f"'{folder}' holds no config.json, so it is no run folder; it was not deleted")
+    config = pin_starts(config)
     run = Run(config, folder=folder)
     if folder.exists():
         shutil.rmtree(folder)
@@ -150,6 +153,17 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
     (folder / "config.json").write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
     (folder / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
     return run
+
+
+def pin_starts(config: RunConfig) -> RunConfig:
+    """Say which checkpoint each policy starts from: a resumed run must find the same reference (law 8)."""
+    policies = {
+        name: policy
+        if policy.start is None
+        else policy.model_copy(update={"start": pin_entrant(policy.start)})
+        for name, policy in config.agents.policies.items()
+    }
+    return config.model_copy(update={"agents": config.agents.model_copy(update={"policies": policies})})
 
 
 def resume_run(folder: Path) -> Run:
@@ -169,13 +183,16 @@ def read_config(folder: Path) -> RunConfig:
     """The resolved configuration of a run folder.
 
     Raises:
-        ConfigError: if the folder is no run folder.
+        ConfigError: if the folder is no run folder, or its configuration is none that this version knows.
     """
     path = folder / "config.json"
     if not path.is_file():
         raise ConfigError(f"'{folder}' is no run folder: it holds no config.json; expected runs/NAME")
     data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    settings = RunConfig.model_validate(data)
+    try:
+        settings = RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {explain(error, RunConfig)}") from None
     storage = settings.storage.model_copy(update={"folder": str(folder.parent)})
     return settings.model_copy(update={"name": folder.name, "storage": storage})
 

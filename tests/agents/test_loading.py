@@ -10,7 +10,7 @@ import torch
 from coplay.agents import Seat, TurnKey, load_agent
 from coplay.agents.base_model import load_base
 from coplay.agents.policy import Policy, build_policies
-from coplay.agents.runs import find_policy_folder, parse_entrant
+from coplay.agents.runs import find_policy_folder, parse_entrant, pin_entrant
 from coplay.agents.settings import EmbeddedModel, FullWeights, LoraWeights, PolicySettings, WeightSettings
 from coplay.games import Choice, Observation
 
@@ -101,6 +101,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         load_agent("first", "alice", iteration=2)
     assert find_policy_folder("first@1:bob").name == "both"
     assert find_policy_folder("first").name == "both"
+    assert pin_entrant("first:bob") == pin_entrant("first") == "runs/first@1:both"
 
 
 @pytest.mark.parametrize(
