@@ -31,7 +31,7 @@ def read_settings(config: str | None, flags: Sequence[str]) -> RunConfig:
         ConfigError: one sentence about the first thing that is wrong.
     """
     data = _read_toml(config or DEFAULT_CONFIG)
-    for path, value in parse_flags(flags):
+    for path, value in sorted(parse_flags(flags), key=_kinds_first):
         _put(data, path, value)
     return check_settings(data)
 
@@ -66,7 +66,8 @@ def parse_flags(flags: Sequence[str]) -> list[tuple[list[str], Any]]:
         while place < len(flags) and not flags[place].startswith("--"):
             words.append(flags[place])
             place += 1
-        path = name.replace("-", "_").split(".")
+        parts = name.split(".")
+        path = [part if _is_chosen(parts, at) else part.replace("-", "_") for at, part in enumerate(parts)]
         value: Any = [_literal(word) for word in words]
         if len(words) == 1:
             value = value[0]
@@ -127,6 +128,17 @@ def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
     node[path[-1]] = [value] if wants_list else value
 
 
+def _kinds_first(flag: tuple[list[str], Any]) -> tuple[bool, int]:
+    """Outer kinds before inner ones and before all else: a kind resets its section, whatever the order of flags."""
+    path, _ = flag
+    return (False, len(path)) if path[-1] == "kind" else (True, 0)
+
+
+def _is_chosen(path: list[str], place: int) -> bool:
+    """True at names that people choose: players and policies."""
+    return place == 2 and path[:2] in (["agents", "seats"], ["agents", "policies"])
+
+
 def _inside_table(path: list[str]) -> bool:
-    """True for fields below names that people choose: seats and policies."""
-    return path[:2] in (["agents", "seats"], ["agents", "policies"]) and len(path) > 2
+    """True for fields below names that people choose."""
+    return len(path) > 2 and _is_chosen(path, 2)
