@@ -1,6 +1,5 @@
 """Trainable policies: a base model with one adapter, or a whole model; each with its frozen reference."""
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +13,9 @@ from coplay.agents.adapters import fill
 from coplay.agents.base_model import BaseModel
 from coplay.agents.chat import ChatFormat
 from coplay.agents.runs import find_policy_folder
-from coplay.agents.settings import LoraWeights, PolicySettings
+from coplay.agents.settings import LoraWeights, PolicySettings, check_name
 from coplay.agents.weights import AdapterWeights, Network, Weights, WholeWeights
 from coplay.games.chance import derive_seed
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Policy:
@@ -129,20 +126,6 @@ class Policy:
     def load(self, folder: str | Path) -> None:
         """Read what `save` wrote, strictly."""
         self.load_state(self.weights.read(Path(folder)))
-
-
-def check_name(name: str) -> str:
-    """Return a policy's name.
-
-    Raises:
-        ValueError: if it cannot stand in `name@version`, in `RUN@iteration:player` and as a folder.
-    """
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            f"{name!r} is no name for a policy; expected up to 64 letters, digits, '_', '-' or '.', the first"
-            " a letter or digit: rename it in agents.policies"
-        )
-    return name
 
 
 def build_policies(

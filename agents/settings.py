@@ -1,5 +1,6 @@
 """What can be said about models and policies in a configuration; no torch here."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -74,6 +75,23 @@ class FullWeights(Settings):
 WeightSettings = Annotated[
     Annotated[LoraWeights | FullWeights, Field(discriminator="kind")], default_kind("lora")
 ]
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def check_name(name: str) -> str:
+    """Return a policy's name.
+
+    Raises:
+        ValueError: if it cannot stand in `name@version`, in `RUN@iteration:player` and as a folder.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name for a policy; expected up to 64 letters, digits, '_', '-' or '.', the first"
+            " a letter or digit: rename it in agents.policies"
+        )
+    return name
 
 
 class PolicySettings(Settings):

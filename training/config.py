@@ -6,13 +6,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from coplay.agents.language import SamplingSettings
-from coplay.agents.scripted import SCRIPTED
 from coplay.agents.settings import EmbeddedModel, ModelSettings, PolicySettings, Settings, default_kind
 from coplay.games import Game, GameParameters
-from coplay.games.names import nearest
 from coplay.games.registry import game_class
 from coplay.training.messages import ConfigError, explain
 from coplay.training.schedules import Constant, Schedule
+from coplay.training.seats import check_anchors, check_policy_names, check_seats
 
 Whitening = Literal["off", "batch", "tick"]
 
@@ -22,12 +21,20 @@ class AgentsSettings(Settings):
 
     model: ModelSettings = EmbeddedModel()
     """The base model that all adapters share."""
-    policies: dict[str, PolicySettings] = Field(default_factory=lambda: {"shared": PolicySettings()})
+    policies: dict[str, PolicySettings] = Field(
+        default_factory=lambda: {"shared": PolicySettings()}, min_length=1
+    )
     """Policies by name."""
     seats: dict[str, str] = Field(default_factory=dict)
     """Player -> policy or scripted agent; players not named get the first policy."""
     sampling: SamplingSettings = SamplingSettings()
     """How policies sample their replies."""
+
+    @field_validator("policies")
+    @classmethod
+    def _check_names(cls, policies: dict[str, PolicySettings]) -> dict[str, PolicySettings]:
+        check_policy_names(policies)
+        return policies
 
 
 class CollectSettings(Settings):
@@ -82,7 +89,9 @@ class ShapingBase(Settings):
     """What every shaping may do around itself; all statistics are masked and over the rows of one policy."""
 
     whiten_before: Whitening = "off"
-    """Whiten advantages before shaping."""
+    """Whiten every player's advantages, each seat over its own games, before they are exchanged and shaped."""
+    centre_before: Whitening = "off"
+    """Subtract their mean there: a second baseline, which a critic that learns slowly may need."""
     whiten_after: Whitening = "off"
     """Whiten credits after shaping."""
     centre_after: Whitening = "off"
@@ -123,6 +132,15 @@ class AdvantageAlignment(ShapingBase):
     """Clip the weight to [-clip, clip]."""
     force_first: bool = False
     """Set the first tick's weight to 1."""
+
+    @model_validator(mode="after")
+    def _check_convention(self) -> "AdvantageAlignment":
+        if self.include_current and self.normalise != "none":
+            raise ConfigError(
+                f"'shaping.include_current' is true (convention I) and 'shaping.normalise' is {self.normalise!r}"
+                " (convention N); expected one of them"
+            )
+        return self
 
 
 ShapingSettings = Annotated[
@@ -239,27 +257,9 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _check_seats(self) -> "RunConfig":
-        players = self.make_game().spec.players
-        known = (*self.agents.policies, *SCRIPTED)
-        for player, agent in self.agents.seats.items():
-            if player not in players:
-                raise ConfigError(
-                    f"'agents.seats' names player {player!r}, but the game's players are"
-                    f" {', '.join(map(repr, players))}{nearest(player, players)}"
-                )
-            if agent not in known:
-                raise ConfigError(
-                    f"'agents.seats.{player}' is {agent!r}, which is no policy"
-                    f" ({', '.join(map(repr, self.agents.policies))}) and no scripted agent{nearest(agent, known)}"
-                )
-            if agent not in self.agents.policies:
-                self._check_plays(agent, f"agents.seats.{player}")
-        for anchor in self.evaluate.anchors:
-            if anchor not in SCRIPTED:
-                raise ConfigError(
-                    f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}"
-                )
-            self._check_plays(anchor, "evaluate.anchors")
+        agents, game = self.agents, self.make_game()
+        check_seats(agents.seats, policies=agents.policies, players=game.spec.players, game=type(game).name)
+        check_anchors(self.evaluate.anchors, game=type(game).name)
         if not any(
             self.agents.policies[name].trained
             for name in self.seats().values()
@@ -269,16 +269,6 @@ class RunConfig(Settings):
                 "no seat is held by a trained policy; give one to 'agents.seats' or drop that section"
             )
         return self
-
-    def _check_plays(self, agent: str, where: str) -> None:
-        """Refuse a scripted agent that has no rule for the game."""
-        kind: str = self.game.kind  # type: ignore[attr-defined]
-        able = [name for name, script in SCRIPTED.items() if script.games is None or kind in script.games]
-        if agent not in able:
-            raise ConfigError(
-                f"{where!r} names {agent!r}, which has no rule for game {kind!r}; expected one of"
-                f" {', '.join(map(repr, able))}"
-            )
 
     def make_game(self) -> Game[Any]:
         """The game this run plays."""

@@ -1,0 +1,57 @@
+"""Who may sit where: the names in a configuration, held against its game before anything is loaded."""
+
+from collections.abc import Iterable, Mapping
+
+from coplay.agents.scripted import SCRIPTED
+from coplay.agents.settings import check_name
+from coplay.games.names import nearest
+from coplay.training.messages import ConfigError
+
+
+def check_policy_names(names: Iterable[str]) -> None:
+    """Refuse names that cannot stand in `name@version`, or that a scripted agent has."""
+    for name in names:
+        if check_name(name) in SCRIPTED:
+            raise ConfigError(
+                f"'agents.policies' names {name!r}, which is a scripted agent; expected another name"
+            )
+
+
+def check_seats(
+    seats: Mapping[str, str], *, policies: Iterable[str], players: Iterable[str], game: str
+) -> None:
+    """Refuse players that the game does not have, and agents that are none or cannot play it."""
+    policies, players = tuple(policies), tuple(players)
+    known = (*policies, *SCRIPTED)
+    for player, agent in seats.items():
+        if player not in players:
+            raise ConfigError(
+                f"'agents.seats' names player {player!r}, but the game's players are"
+                f" {', '.join(map(repr, players))}{nearest(player, players)}"
+            )
+        if agent not in known:
+            raise ConfigError(
+                f"'agents.seats.{player}' is {agent!r}, which is no policy"
+                f" ({', '.join(map(repr, policies))}) and no scripted agent{nearest(agent, known)}"
+            )
+        if agent not in policies:
+            _check_plays(agent, game, f"agents.seats.{player}")
+
+
+def check_anchors(anchors: Iterable[str], *, game: str) -> None:
+    """Refuse anchors that are no scripted agents or cannot play the game."""
+    for anchor in anchors:
+        if anchor not in SCRIPTED:
+            raise ConfigError(
+                f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}"
+            )
+        _check_plays(anchor, game, "evaluate.anchors")
+
+
+def _check_plays(agent: str, game: str, where: str) -> None:
+    able = [name for name, script in SCRIPTED.items() if script.games is None or game in script.games]
+    if agent not in able:
+        raise ConfigError(
+            f"{where!r} names {agent!r}, which has no rule for game {game!r}; expected one of"
+            f" {', '.join(map(repr, able))}"
+        )
