@@ -28,7 +28,10 @@ class Contestant:
     """Someone who can hold a seat."""
 
     label: str
+    """What its replies are signed with: `name@version`, or an agent's name."""
     factory: AgentFactory
+    name: str = ""
+    """What results against it are called, where runs have policies of the same label; empty: the label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +89,19 @@ def pairings(
     for anchor in anchors:
         for player, contestant in own.items():
             seats = {other: contestant if other == player else anchor for other in players}
-            found.append(Pairing(name=anchor.label, seats=seats, own=(player,)))
+            found.append(Pairing(name=anchor.name or anchor.label, seats=seats, own=(player,)))
     return found
 
 
 def evaluate(
     game: Game[Any], asked: Sequence[Pairing], *, games: int, seed: int, iteration: int = 0
 ) -> list[Result]:
-    """Play every pairing in `games` games of the same luck and sum up; rows in the order asked."""
+    """Play every pairing in `games` games of the same luck and sum up; rows in the order asked.
+
+    Raises:
+        TooManyFailedEpisodes: if more than half of all games fail.
+        RuntimeError: if no game against someone comes to its end.
+    """
     episodes = []
     for place, pairing in enumerate(asked):
         planned = plan_episodes(
@@ -158,7 +166,13 @@ def _result(name: str, played: Sequence[tuple[Pairing, list[RolloutTree]]], *, s
             rates = behaviour_rates([tree])
             shares = [rates[key] for player in pairing.own if (key := f"cooperation/{player}") in rates]
             cooperation += [float(np.mean(shares))] if shares else []
-            malformed.append(float(np.mean([rates[f"malformed/{player}"] for player in pairing.own])))
+            shares = [rates[key] for player in pairing.own if (key := f"malformed/{player}") in rates]
+            malformed += [float(np.mean(shares))] if shares else []
+    if not own:
+        reasons = [tree.failure.reason for _, trees in played for tree in trees if tree.failure]
+        raise RuntimeError(
+            f"all {failed} games of the evaluation {name!r} failed, so it has no result; first: {reasons[:1]}"
+        )
     return Result(
         opponent=name,
         games=len(own),
