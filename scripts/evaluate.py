@@ -1,9 +1,10 @@
-"""`coplay evaluate RUN[@iteration] ... --against a,b,c [--games N] [--seed S] [--json FILE]`."""
+"""`coplay evaluate RUN[@iteration][:player] ... --against a,b,c [--games N] [--seed S] [--json FILE]`."""
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coplay.agents.runs import parse_entrant
+from coplay.games.names import nearest
 from coplay.scripts.entrants import contestant, run_folder
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
 from coplay.training.messages import ConfigError
@@ -27,7 +29,9 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str]) -> int:
     """Evaluate trained runs and print one table for each."""
     parser = _Parser(prog="coplay evaluate", description=__doc__)
-    parser.add_argument("runs", nargs="+", metavar="RUN[@iteration]", help="run folders or names in runs/")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN[@iteration][:player]", help="run folders or names in runs/"
+    )
     parser.add_argument("--against", default=None, help="opponents, by comma (default: the run's anchors)")
     parser.add_argument("--games", type=int, default=128, help="games per pairing and seat (default 128)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the evaluation's luck (default 0)")
@@ -50,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int, seed: int) -> list[Result]:
     """Self-play and play against each named opponent, in the entrant's own game."""
-    run, iteration, _ = parse_entrant(entrant)
+    run, iteration, named = parse_entrant(entrant)
     folder = run_folder(run)
     config = read_config(folder)
     game, seats = config.make_game(), config.seats()
@@ -70,9 +74,20 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
         for player, agent in seats.items()
         if agent in config.agents.policies and config.agents.policies[agent].trained
     }
+    if named is not None:
+        chosen = {player: who for player, who in own.items() if named in (player, seats[player])}
+        if not chosen:
+            known = sorted({*own, *(seats[player] for player in own)})
+            raise ConfigError(
+                f"{entrant!r} names {named!r}; expected a trained player or policy of the run, one of {known!r}"
+                f"{nearest(named, known)}"
+            )
+        own = chosen
     names = config.evaluate.anchors if against is None else against
     first = game.spec.players[0]
-    anchors = [contestant(name, player=first, run_seed=seed) for name in names]
+    anchors = [
+        replace(contestant(name, player=first, run_seed=seed), name=name) for name in dict.fromkeys(names)
+    ]
     return evaluate(game, pairings(game.spec.players, own, home, anchors), games=games, seed=seed)
 
 
