@@ -55,7 +55,8 @@ class Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiments asked for; exit code 1 if a run fails."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=None, help="names of configurations")
+    names = [experiment.config for experiment in EXPERIMENTS]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--seeds", type=int, default=None, help="only the first N seeds of each")
     parser.add_argument("--folder", default="runs/reproduce", help="where the run folders go")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
