@@ -10,10 +10,10 @@ from typing import Any
 
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
 from coplay.games import Fields, FreeText, Move, Number, Observation, derive_seed, nearest
+from coplay.games.trust_and_split import HANDS
 
 LINE = "Let us share fairly."
 """What scripted agents say where they must say something."""
-HANDS = ("rock", "paper", "scissors")
 
 Rule = Callable[[Observation, "ScriptedAgent", TurnKey], Any]
 """From an observation to a move value of its grammar."""
