@@ -31,7 +31,7 @@ class Prefix(Sequence[int]):
     def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
         if isinstance(place, slice):
             start, stop, step = place.indices(self._length)
-            return tuple(self._ids[start : stop if stop >= 0 else None : step])
+            return tuple(self._ids[start:stop] if step == 1 else self._ids[: self._length][place])
         return self._ids[range(self._length)[place]]
 
     def __eq__(self, other: object) -> bool:
