@@ -113,4 +113,5 @@ def update_critic(
         inside,
         settings,
         micro_batch_tokens=run.config.update.micro_batch_tokens,
+        refused=run.folder / "refused" / f"critic-{update:06d}.safetensors",
     )

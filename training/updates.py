@@ -152,12 +152,14 @@ def critic_step(
     settings: CriticEstimator,
     *,
     micro_batch_tokens: int,
+    refused: Path | None = None,
 ) -> dict[str, float]:
     """One step on the pooled reading points of all players, mean loss over the P included ones (rule 8).
 
     Args:
         targets: (P,) A + V.
         mask: (P,) False at bootstrap points, which have no target.
+        refused: where the batch is saved for inspection if the step has to be refused; None: nowhere.
 
     Raises:
         NonFiniteLossError: if the loss is not finite; no weight has moved then.
@@ -180,8 +182,14 @@ def critic_step(
     norm = _clip(critic.named_parameters(), settings.gradient_clip)
     numbers = fetch({"critic/loss": total, "critic/gradient_norm": norm})
     if not all(map(math.isfinite, numbers.values())):
+        if refused is not None:
+            names = ("ids", "lengths", "row", "column")
+            _save_refused(
+                refused, {**{n: getattr(batch, n) for n in names}, "targets": targets, "mask": mask}
+            )
         raise NonFiniteLossError(
-            f"the critic's loss is {numbers}; expected finite numbers; the step was refused"
+            f"the critic's step gives {numbers}; expected finite numbers; the step was refused and its batch saved to"
+            f" {refused}: look at the targets there, or lower estimator.lr"
         )
     optimizer.step()
     return numbers
@@ -241,16 +249,20 @@ def _refuse_if_not_finite(
     bad = [name for name, value in numbers.items() if not math.isfinite(value)]
     if not bad:
         return
-    refused.parent.mkdir(parents=True, exist_ok=True)
     tensors = {
         "ids": batch.ids, "lengths": batch.lengths, "row": batch.row, "column": batch.column, "credits": credits,
         "behaviour": batch.behaviour, "log_probs": log_probs,
     }  # fmt: skip
-    save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, refused)
+    _save_refused(refused, tensors)
     raise NonFiniteLossError(
         f"{bad[0]!r} of the policy's step is {numbers[bad[0]]}; expected a finite number; the step was refused and its"
         f" batch saved to {refused}: look at credits and log-probs there, or lower the learning rate"
     )
+
+
+def _save_refused(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)
 
 
 def _policy_metrics(
