@@ -44,7 +44,7 @@ class CreditRow:
     advantage: ArrayLike | None = None
     """The player's own, before shaping."""
     shaping: ArrayLike | None = None
-    """What shaping added."""
+    """Credit minus advantage: what shaping, whitening, a malformed attempt's penalty and γ^t made of it."""
     importance_weight: ArrayLike | None = None
     credit: ArrayLike | None = None
     """What multiplied the token's log-prob in the end, importance weight aside."""

@@ -36,7 +36,8 @@ def in_table_order(trajectories: Iterable[Trajectory], table: TickTable) -> tupl
 def tick_table(trajectories: Sequence[Trajectory], *, reward_scale: float, has_chance: bool) -> TickTable:
     """Lay out B trajectories by tick.
 
-    Rule 1: a group is (luck, seat, opponents). Without chance all equally seated games of the batch are one group.
+    Rule 1: a group is (luck, seat, own policy, opponents). Without chance all equally seated games of the batch are
+    one group.
     """
     num_ticks = max((t.num_ticks for t in trajectories), default=0)
     shape = (len(trajectories), num_ticks)
