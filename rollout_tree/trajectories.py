@@ -152,7 +152,7 @@ class _Builder:
             if self._tokenizer is not None:
                 raise self._fault(f"mixes tokenizers {self._tokenizer!r} and {turn.tokenizer!r}", "one")
             self._tokenizer = turn.tokenizer
-        if turn.fresh_context or not self._rows:
+        if not self._rows or (turn.fresh_context and self._rows[-1].runs):  # an empty row has no number
             self._rows.append(_RowBuilder())
         for segment in turn.segments:
             self._append(segment, number, tick)
