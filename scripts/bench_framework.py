@@ -171,39 +171,41 @@ def measure(run: Run, timers: Timers | None) -> list[dict[str, float]]:
     return iterations
 
 
-def bench(config: str, flags: Sequence[str], *, warm_up: int) -> str:
-    """The table of one configuration: medians over iterations, the first `warm_up` and the last left out.
+def bench(config: str, flags: Sequence[str], *, kept: slice, check: bool = True) -> str:
+    """The table of one configuration: medians over the `kept` iterations; the last one also saves a checkpoint.
 
-    The last one saves a checkpoint, which is no cost of every iteration.
+    `check` has the same iterations run without timers first.
     """
     results = []
-    for timers in (None, Timers()):
+    for timers in (None, Timers()) if check else (Timers(),):
         with tempfile.TemporaryDirectory() as folder:
             fixed = ["--storage.folder", folder, "--storage.every", "1", "--storage.checkpoint_every", "1000000",
                      "--evaluate.every", "0", "--update.threads", "1"]  # fmt: skip
             run = new_run(read_settings(config, [*flags, *fixed]))
             if timers is None:
-                results.append(measure(run, None)[warm_up:-1])
+                results.append(measure(run, None)[kept])
                 continue
             with timed_parts(run, timers):
                 timers.take()
-                results.append(measure(run, timers)[warm_up:-1])
-    plain, timed = results
-    turns = statistics.median(one["turns"] for one in plain)
+                results.append(measure(run, timers)[kept])
+    timed = results[-1]
+    turns = statistics.median(one["turns"] for one in timed)
 
     def middle(name: str, iterations: Sequence[dict[str, float]]) -> float:
         return statistics.median(one[name] for one in iterations) / turns * 1e6
 
     parts = {part: middle(part, timed) for part in PARTS}
-    total, untimed = sum(parts.values()), middle("total", plain)
+    total = sum(parts.values())
     framework = total - parts["model"]
-    lines = [f"{config}: {turns:.0f} turns an iteration, median of {len(plain)} iterations, CPU µs a turn"]
+    lines = [f"{config}: {turns:.0f} turns an iteration, median of {len(timed)} iterations, CPU µs a turn"]
     lines += [f"  {part:<12}{spent:9.1f}" for part, spent in parts.items() if part != "model"]
     lines += [
         f"  {'framework':<12}{framework:9.1f}   {framework / total:.1%} of the iteration",
         f"  {'model':<12}{parts['model']:9.1f}",
-        f"  {'sum':<12}{total:9.1f}   the same iterations without timers: {untimed:.1f}",
+        f"  {'sum':<12}{total:9.1f}",
     ]
+    if check:
+        lines[-1] += f"   the same iterations without timers: {middle('total', results[0]):.1f}"
     return "\n".join(lines)
 
 
@@ -280,11 +282,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.long:
         table = bench_long()
     elif chosen.model:
-        table = bench(
-            "chat_trust", ["--agents.model.path", chosen.model, "--update.num_updates", "3"], warm_up=0
-        )
+        table = bench("chat_trust", ["--agents.model.path", chosen.model], kept=slice(None), check=False)
     else:
-        table = bench("dilemma_aligned", ["--update.num_updates", str(chosen.iterations + 3)], warm_up=2)
+        flags = ["--update.num_updates", str(chosen.iterations + 3)]
+        table = bench("dilemma_aligned", flags, kept=slice(2, -1))
     sys.stdout.write(table + "\n")
     return 0
 
