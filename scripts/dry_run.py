@@ -10,7 +10,7 @@ import numpy as np
 
 from coplay.rollout_tree import RolloutTree, Trajectory, render_text, safe_text
 from coplay.training.config import RunConfig
-from coplay.training.estimators import estimate
+from coplay.training.estimators import estimate, normalise_by_player
 from coplay.training.extract import extract, tick_table
 from coplay.training.packets import make_packets
 from coplay.training.run import Run
@@ -52,6 +52,7 @@ def _train_once(run: Run, trajectories: Sequence[Trajectory]) -> None:
     )
     reading = read_critic(run, trajectories, table)
     advantages = estimate(config.estimator, table, running_means={}, values=reading.values)
+    advantages = normalise_by_player(config.shaping, table, advantages)
     packets = make_packets(table, advantages.advantages)
     for trainer in run.trainers:
         credit = trainer.credit(trajectories, table, advantages, packets, update=0)

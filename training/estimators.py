@@ -1,12 +1,14 @@
 """From rewards (and values) to advantages per tick, for every player at once."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from coplay.training.baselines import RunningMeans, leave_one_out, running_mean_baseline, running_mean_key
-from coplay.training.config import CriticEstimator, EstimatorSettings, ReturnsEstimator
+from coplay.training.config import CriticEstimator, EstimatorSettings, ReturnsEstimator, ShapingSettings
 from coplay.training.credit import discounted_returns, generalized_advantages
-from coplay.training.masked import masked_mean, segment_sum
+from coplay.training.masked import masked_mean, normalised, segment_sum
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 
 
@@ -30,6 +32,23 @@ def estimate(
         return returns_estimate(settings, table, running_means=running_means)
     assert values is not None
     return critic_estimate(settings, table, values, running_means=running_means, update=update)
+
+
+def normalise_by_player(settings: ShapingSettings, table: TickTable, estimate: Estimate) -> Estimate:
+    """Whiten or centre the advantages of each seat over its own games, before packets carry them (rule 6)."""
+    if settings.whiten_before == settings.centre_before == "off":
+        return estimate
+    advantages = estimate.advantages
+    for player in dict.fromkeys(key.player for key in table.keys):
+        rows = torch.tensor([row for row, key in enumerate(table.keys) if key.player == player])
+        changed = normalised(
+            advantages[rows],
+            table.mask[rows],
+            whitening=settings.whiten_before,
+            centring=settings.centre_before,
+        )
+        advantages = advantages.index_copy(0, rows, changed)
+    return replace(estimate, advantages=advantages)
 
 
 def returns_estimate(

@@ -1,6 +1,6 @@
 """collect, extract, estimate, exchange, shape, update, record: a training run, read from top to bottom."""
 
-from coplay.training.estimators import estimate
+from coplay.training.estimators import estimate, normalise_by_player
 from coplay.training.extract import extract, tick_table
 from coplay.training.metrics import merged, prefixed
 from coplay.training.packets import make_packets
@@ -33,6 +33,7 @@ def train(run: Run, report: Report) -> None:
             values=reading.values,
             update=update,
         )
+        advantages = normalise_by_player(config.shaping, table, advantages)
         packets = make_packets(table, advantages.advantages)
         credits = [
             trainer.credit(trajectories, table, advantages, packets, update=update)

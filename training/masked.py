@@ -120,6 +120,20 @@ def whiten(x: Tensor, mask: Tensor | None, *, per_step: bool = False, epsilon: f
     return centre(x, mask, per_step=per_step) / divisor
 
 
+def normalised(x: Tensor, mask: Tensor | None, *, whitening: str = "off", centring: str = "off") -> Tensor:
+    """Whiten, then centre, each "off", over the whole "batch", or over each "tick" apart (rule 6).
+
+    Args:
+        x: (B, S).
+        mask: (B, S) bool.
+    """
+    if whitening != "off":
+        x = whiten(x, mask, per_step=whitening == "tick")
+    if centring != "off":
+        x = centre(x, mask, per_step=centring == "tick")
+    return x
+
+
 def segment_sum(x: Tensor, segments: Tensor, num_segments: int, mask: Tensor | None = None) -> Tensor:
     """Sum of the included cells of each segment along the first dimension, by id and not by position (law 5).
 

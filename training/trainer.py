@@ -10,9 +10,9 @@ from torch import Tensor
 from coplay.agents.policy import Policy
 from coplay.rollout_tree import Trajectory
 from coplay.training.checkpoint import optimizer_tensors, restore_optimizer
-from coplay.training.config import AdvantageAlignment, RunConfig, ShapingSettings, SharedReward, Whitening
+from coplay.training.config import AdvantageAlignment, RunConfig, ShapingSettings, SharedReward
 from coplay.training.extract import in_table_order, token_batch
-from coplay.training.masked import centre, masked_mean, masked_std, whiten
+from coplay.training.masked import masked_mean, masked_std, normalised
 from coplay.training.metrics import fetch
 from coplay.training.packets import AdvantagePacket, exchange
 from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
@@ -27,7 +27,7 @@ class Credit:
     rows: Tensor
     """(B,) rows of the tick table that the policy played."""
     own: Tensor
-    """(B, S) own advantages, whitened if asked for."""
+    """(B, S) own advantages."""
     shaped: Tensor
     """(B, S) credit by tick."""
     batch: TokenBatch
@@ -90,12 +90,12 @@ class Trainer:
             return None
         rows = torch.tensor([row for row, name in enumerate(table.policies) if name == self.policy.label])
         mask = table.mask[rows]
-        own = _normalised(estimate.advantages[rows], table.acted[rows], whitening=shaping.whiten_before)
+        own = estimate.advantages[rows]
         others = exchange([table.keys[int(row)] for row in rows], packets, self.players)
         beta = shaping.beta.value(update) if isinstance(shaping, AdvantageAlignment) else 0.0
         discount = self.config.estimator.discount
         shaped = shape_credit(shaping, own, _widened(others, mask), mask, discount=discount, beta=beta)
-        shaped = _normalised(
+        shaped = normalised(
             shaped, table.acted[rows], whitening=shaping.whiten_after, centring=shaping.centre_after
         )
         by_path = torch.zeros(table.mask.shape, dtype=shaped.dtype).index_copy(0, rows, shaped)
@@ -132,14 +132,6 @@ class Trainer:
     def restore_optimizer(self, flat: dict[str, Tensor]) -> None:
         """Put saved moments back."""
         restore_optimizer(self.optimizer, self.policy.named_parameters(), flat)
-
-
-def _normalised(x: Tensor, mask: Tensor, *, whitening: Whitening, centring: Whitening = "off") -> Tensor:
-    if whitening != "off":
-        x = whiten(x, mask, per_step=whitening == "tick")
-    if centring != "off":
-        x = centre(x, mask, per_step=centring == "tick")
-    return x
 
 
 def _widened(others: Tensor, mask: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from coplay.rollout_tree import RolloutTree, Trajectory, collect_sync, plan_epis
 from coplay.rollout_tree.plan import CollectPlan
 from coplay.rollout_tree.records import Step, Turn
 from coplay.training.config import RunConfig
-from coplay.training.estimators import estimate
+from coplay.training.estimators import estimate, normalise_by_player
 from coplay.training.extract import extract, tick_table
 from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.records import Estimate, TickTable, TokenBatch
@@ -108,6 +108,7 @@ def reckon(run: Run, trees: list[RolloutTree], update: int = 0) -> Iteration:
         values=reading.values,
         update=update,
     )
+    found = normalise_by_player(config.shaping, table, found)
     return Iteration(
         trees=trees,
         trajectories=trajectories,
