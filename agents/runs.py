@@ -49,6 +49,12 @@ def find_run(run: str | Path) -> Path:
     )
 
 
+def checkpoint_folders(run: Path) -> dict[int, Path]:
+    """The folders of all complete checkpoints by their number of updates, in no order."""
+    marks = (run / "checkpoints").glob(f"*/{COMPLETE}")
+    return {int(mark.parent.name): mark.parent for mark in marks if mark.parent.name.isdigit()}
+
+
 def find_checkpoint(run: str | Path, iteration: int | None = None) -> Checkpoint:
     """The complete checkpoint of an iteration, or the newest one.
 
@@ -56,11 +62,7 @@ def find_checkpoint(run: str | Path, iteration: int | None = None) -> Checkpoint
         ValueError: if the run has no such checkpoint.
     """
     folder = find_run(run)
-    found = {
-        int(path.parent.name): path.parent
-        for path in (folder / "checkpoints").glob(f"*/{COMPLETE}")
-        if path.parent.name.isdigit()
-    }
+    found = checkpoint_folders(folder)
     wanted = max(found, default=None) if iteration is None else iteration
     if wanted is None or wanted not in found:
         raise ValueError(

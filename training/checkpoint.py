@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from coplay.agents.runs import COMPLETE
+from coplay.agents.runs import COMPLETE, checkpoint_folders
 
 STATE_VERSION = 1
 
@@ -122,8 +122,7 @@ def checkpoint_path(run_dir: Path, update: int) -> Path:
 
 def complete_checkpoints(run_dir: Path) -> list[int]:
     """Update numbers of all whole checkpoints, ascending."""
-    found = (run_dir / "checkpoints").glob(f"[0-9]*/{COMPLETE}")
-    return sorted(int(path.parent.name) for path in found if path.parent.name.isdigit())
+    return sorted(checkpoint_folders(run_dir))
 
 
 def prune_checkpoints(run_dir: Path, *, keep: int | None, protect: int | None) -> None:
