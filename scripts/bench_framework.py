@@ -67,11 +67,15 @@ PARTS: dict[str, tuple[str, ...]] = {
     "engine": ("agents.local_engine:LocalEngine.sample_all",),
     "records": ("training.loop:collect_rollouts",),
     "storage": ("training.loop:store_rollouts",),
-    "extraction": ("training.loop:extract", "training.loop:tick_table", "training.trainer:token_batch"),
-    "credit": ("training.loop:estimate", "training.loop:make_packets", "training.trainer:Trainer.credit"),
+    "extraction": ("training.loop:extract", "training.loop:lay_out", "training.trainer:token_batch"),
+    "credit": (
+        "training.loop:estimate_advantages",
+        "training.loop:make_packets",
+        "training.trainer:Trainer.credit",
+    ),
     "update": ("training.trainer:Trainer.step",),
     "metrics": (
-        "training.loop:rollout_metrics",
+        "training.loop:iteration_metrics",
         "training.metrics:MetricsFile.append",
         "training.trainer:Trainer._credit_metrics",
         "training.updates:_policy_metrics",

@@ -10,11 +10,18 @@ import numpy as np
 
 from coplay.rollout_tree import RolloutTree, Trajectory, render_text, safe_text
 from coplay.training.config import RunConfig
-from coplay.training.estimators import estimate, normalise_by_player
-from coplay.training.extract import extract, tick_table
+from coplay.training.extract import extract
 from coplay.training.packets import make_packets
 from coplay.training.run import Run
-from coplay.training.stages import collect_rollouts, read_critic, update_critic
+from coplay.training.stages import (
+    collect_rollouts,
+    estimate_advantages,
+    lay_out,
+    read_critic,
+    shape_credits,
+    update_critic,
+    update_policies,
+)
 
 SHOWN_CHARACTERS = 4000
 
@@ -46,18 +53,13 @@ def dry_run(config: RunConfig) -> str:
 
 
 def _train_once(run: Run, trajectories: Sequence[Trajectory]) -> None:
-    config = run.config
-    table = tick_table(
-        trajectories, reward_scale=config.estimator.reward_scale, has_chance=run.game.spec.has_chance
-    )
+    """The loop's stages after collecting, with nothing recorded."""
+    table = lay_out(run, trajectories)
     reading = read_critic(run, trajectories, table)
-    advantages = estimate(config.estimator, table, running_means={}, values=reading.values)
-    advantages = normalise_by_player(config.shaping, table, advantages)
+    advantages = estimate_advantages(run, table, reading, update=0)
     packets = make_packets(table, advantages.advantages)
-    for trainer in run.trainers:
-        credit = trainer.credit(trajectories, table, advantages, packets, update=0)
-        if credit is not None:
-            trainer.step(credit, update=0, folder=run.folder)
+    credits = shape_credits(run, trajectories, table, advantages, packets, update=0)
+    update_policies(run, credits, update=0)
     update_critic(run, reading, table, advantages, update=0)
 
 

@@ -142,6 +142,10 @@ def values_per_tick(table: TickTable, batch: ValueBatch, values: Tensor) -> Tick
     num_ticks = table.mask.sum(dim=1)
     beyond = laid.gather(1, num_ticks[:, None]).squeeze(1)
     has_tokens = table.acted.any(dim=1)
+    # A context that overflows inside a round leaves some without a reply in it: the tick's state is where they read on.
+    last = (num_ticks - 1).clamp(min=0)[:, None]
+    unread = (table.truncated & has_tokens)[:, None] & torch.isnan(laid.gather(1, last))
+    laid = laid.scatter(1, last, torch.where(unread, beyond[:, None], laid.gather(1, last)))
     bootstrap = torch.where(table.truncated & has_tokens, beyond, 0.0)
     return TickValues(values=torch.where(table.mask, laid[:, :ticks], float("nan")), bootstrap=bootstrap)
 

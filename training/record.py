@@ -20,18 +20,21 @@ from coplay.rollout_tree import (
     write_rollouts,
 )
 from coplay.training.evaluate import Contestant, evaluate, pairings, score
-from coplay.training.metrics import prefixed
-from coplay.training.records import Estimate, TickTable, UpdateResult
+from coplay.training.metrics import merged, prefixed
+from coplay.training.records import Estimate, TickTable
 from coplay.training.run import Run
-from coplay.training.trainer import Credit
+from coplay.training.trainer import Done
 
 Report = Callable[[int, Mapping[str, float]], None]
-Done = Mapping[str, tuple[Credit, UpdateResult]]
-"""By policy: its credit and what its step did."""
 
 
 def store_rollouts(
-    run: Run, update: int, trees: Sequence[RolloutTree], table: TickTable, advantages: Estimate, done: Done
+    run: Run,
+    update: int,
+    trees: Sequence[RolloutTree],
+    table: TickTable,
+    advantages: Estimate,
+    done: Mapping[str, Done],
 ) -> None:
     """Write this iteration's tables, if it is one of those that are kept."""
     storage = run.config.storage
@@ -39,20 +42,13 @@ def store_rollouts(
         return
     write_rollouts(run.folder, update, trees)
     if storage.credits:
-        has_values = advantages.targets is not None
-        rows = [
-            row
-            for credit, result in done.values()
-            for row in credit_rows(table, advantages, credit, result, has_values=has_values)
-        ]
+        rows = [row for one in done.values() for row in credit_rows(table, advantages, one)]
         write_credits(run.folder, update, rows)
 
 
-def credit_rows(
-    table: TickTable, advantages: Estimate, credit: Credit, result: UpdateResult, *, has_values: bool
-) -> Iterator[CreditRow]:
+def credit_rows(table: TickTable, advantages: Estimate, done: Done) -> Iterator[CreditRow]:
     """The parts of each action token's credit: G, V, b, A, shaping term, importance weight, credit."""
-    batch = credit.batch
+    batch, tokens = done.credit.batch, done.credit.tokens
     cell = (batch.path, batch.tick)
     own = advantages.advantages[cell]
     columns: dict[str, Tensor] = {
@@ -63,11 +59,11 @@ def credit_rows(
         "reward_to_go": advantages.returns[cell],
         "baseline": advantages.baseline[cell],
         "advantage": own,
-        "shaping": credit.tokens - own,
-        "importance_weight": result.weights,
-        "credit": credit.tokens,
+        "shaping": tokens - own,
+        "importance_weight": done.result.weights,
+        "credit": tokens,
     }
-    if has_values:
+    if advantages.targets is not None:
         columns["value"] = advantages.baseline[cell]
     arrays = {name: column.numpy() for name, column in columns.items()}
     owner = torch.stack([batch.path, batch.place[:, 0]], dim=1)
@@ -135,6 +131,12 @@ def write_json(run: Run, name: str, content: object) -> None:
     os.replace(aside, run.folder / name)
 
 
-def rollout_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
-    """How the games went, per player and never averaged across seats where that cancels."""
-    return prefixed("rollout", returns(trees) | welfare(trees) | behaviour_rates(trees) | counts(trees))
+def iteration_metrics(
+    run: Run, trees: Sequence[RolloutTree], advantages: Estimate, done: Mapping[str, Done]
+) -> dict[str, float]:
+    """How the games went, per player and never averaged over seats where that cancels, and what each step did."""
+    games = prefixed("rollout", returns(trees) | welfare(trees) | behaviour_rates(trees) | counts(trees))
+    names = [trainer.policy.name for trainer in run.trainers]
+    skipped = {f"policy/{name}/skipped": float(name not in done) for name in names}
+    steps = [prefixed(f"policy/{name}", one.result.metrics) for name, one in done.items()]
+    return merged([games, advantages.metrics, skipped, *steps])

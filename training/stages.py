@@ -2,16 +2,18 @@
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from coplay.rollout_tree import CollectPlan, RolloutTree, Trajectory, collect_sync, plan_episodes
 from coplay.training.config import CriticEstimator
-from coplay.training.estimators import values_per_tick
-from coplay.training.extract import in_table_order, value_batch
+from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
+from coplay.training.extract import in_table_order, tick_table, value_batch
+from coplay.training.packets import AdvantagePacket
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
+from coplay.training.trainer import Credit, Done
 from coplay.training.updates import critic_step, critic_values, set_lr
 
 COLLECT_EVERY = 100_000
@@ -85,6 +87,12 @@ def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
     return trees
 
 
+def lay_out(run: Run, trajectories: Sequence[Trajectory]) -> TickTable:
+    """Every player's rewards by tick, scaled."""
+    scale = run.config.estimator.reward_scale
+    return tick_table(trajectories, reward_scale=scale, has_chance=run.game.spec.has_chance)
+
+
 def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) -> Reading:
     """All values of the iteration, from the critic's weights before its update (rule 8)."""
     if run.critic is None:
@@ -92,6 +100,44 @@ def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) 
     batch = value_batch(in_table_order(trajectories, table))
     values = critic_values(run.critic, batch, micro_batch_tokens=run.config.update.micro_batch_tokens)
     return Reading(batch=batch, values=values_per_tick(table, batch, values))
+
+
+def estimate_advantages(run: Run, table: TickTable, reading: Reading, *, update: int) -> Estimate:
+    """Advantages of every player, trained or not, as packets will carry them."""
+    estimated = estimate(
+        run.config.estimator,
+        table,
+        running_means=run.state.running_means,
+        values=reading.values,
+        update=update,
+    )
+    return normalise_by_player(run.config.shaping, table, estimated)
+
+
+def shape_credits(
+    run: Run,
+    trajectories: Sequence[Trajectory],
+    table: TickTable,
+    advantages: Estimate,
+    packets: Sequence[AdvantagePacket],
+    *,
+    update: int,
+) -> dict[str, Credit]:
+    """By trained policy: the credit of its action tokens; a policy that sampled none is left out."""
+    found = {
+        trainer.policy.name: trainer.credit(trajectories, table, advantages, packets, update=update)
+        for trainer in run.trainers
+    }
+    return {name: credit for name, credit in found.items() if credit is not None}
+
+
+def update_policies(run: Run, credits: Mapping[str, Credit], *, update: int) -> dict[str, Done]:
+    """One step of each trained policy that has credit."""
+    return {
+        name: Done(credit=credits[name], result=trainer.step(credits[name], update=update, folder=run.folder))
+        for trainer in run.trainers
+        if (name := trainer.policy.name) in credits
+    }
 
 
 def update_critic(

@@ -11,6 +11,7 @@ from coplay.agents.policy import Policy
 from coplay.rollout_tree import Trajectory
 from coplay.training.checkpoint import optimizer_tensors, restore_optimizer
 from coplay.training.config import AdvantageAlignment, RunConfig, ShapingSettings, SharedReward
+from coplay.training.credit import token_credits
 from coplay.training.extract import in_table_order, token_batch
 from coplay.training.masked import masked_mean, masked_std, normalised
 from coplay.training.metrics import fetch
@@ -22,17 +23,19 @@ from coplay.training.updates import StepPlan, policy_step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit:
-    """The credit of one policy's paths, by tick, and of its action tokens."""
+    """The action tokens of one policy and what each is credited with."""
 
-    rows: Tensor
-    """(B,) rows of the tick table that the policy played."""
-    own: Tensor
-    """(B, S) own advantages."""
-    shaped: Tensor
-    """(B, S) credit by tick."""
     batch: TokenBatch
     tokens: Tensor
     """(N,) what multiplies each action token's log-prob."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """One policy's iteration: its credit, and what its step did."""
+
+    credit: Credit
+    result: UpdateResult
 
 
 def shape_credit(
@@ -99,12 +102,11 @@ class Trainer:
             shaped, table.acted[rows], whitening=shaping.whiten_after, centring=shaping.centre_after
         )
         by_path = torch.zeros(table.mask.shape, dtype=shaped.dtype).index_copy(0, rows, shaped)
-        tokens = by_path[batch.path, batch.tick] - batch.penalty
+        tokens = token_credits(by_path, batch.path, batch.tick) - batch.penalty
         if objective.visitation:
-            tokens = (
-                tokens * visitation_weights(table.mask, discount, dtype=tokens.dtype)[batch.path, batch.tick]
-            )
-        return Credit(rows=rows, own=own, shaped=shaped, batch=batch, tokens=tokens)
+            visited = visitation_weights(table.mask, discount, dtype=tokens.dtype)
+            tokens = tokens * token_credits(visited, batch.path, batch.tick)
+        return Credit(batch=batch, tokens=tokens)
 
     def step(self, credit: Credit, *, update: int, folder: Path) -> UpdateResult:
         """Move the policy's weights once and count its version up."""

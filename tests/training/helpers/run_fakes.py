@@ -17,12 +17,11 @@ from coplay.rollout_tree import RolloutTree, Trajectory, collect_sync, plan_epis
 from coplay.rollout_tree.plan import CollectPlan
 from coplay.rollout_tree.records import Step, Turn
 from coplay.training.config import RunConfig
-from coplay.training.estimators import estimate, normalise_by_player
 from coplay.training.extract import extract, tick_table
 from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.records import Estimate, TickTable, TokenBatch
 from coplay.training.run import Run, new_run
-from coplay.training.stages import Reading, collect_rollouts, read_critic
+from coplay.training.stages import Reading, collect_rollouts, estimate_advantages, lay_out, read_critic
 from coplay.training.trainer import Credit
 from coplay.training.updates import StepPlan, policy_step
 
@@ -95,20 +94,10 @@ def play_iteration(run: Run, update: int = 0) -> Iteration:
 
 def reckon(run: Run, trees: list[RolloutTree], update: int = 0) -> Iteration:
     """Extract, estimate, exchange."""
-    config = run.config
     trajectories = extract(trees)
-    table = tick_table(
-        trajectories, reward_scale=config.estimator.reward_scale, has_chance=run.game.spec.has_chance
-    )
+    table = lay_out(run, trajectories)
     reading = read_critic(run, trajectories, table)
-    found = estimate(
-        config.estimator,
-        table,
-        running_means=run.state.running_means,
-        values=reading.values,
-        update=update,
-    )
-    found = normalise_by_player(config.shaping, table, found)
+    found = estimate_advantages(run, table, reading, update=update)
     return Iteration(
         trees=trees,
         trajectories=trajectories,
