@@ -86,20 +86,20 @@ def embedded_config(settings: EmbeddedModel, vocabulary: int) -> LlamaConfig:
     """The shape of the embedded model.
 
     Raises:
-        ValueError: if `heads` does not divide `hidden` into heads of even width.
+        ValueError: if `num_heads` does not divide `hidden` into heads of even width.
     """
-    if settings.hidden % (2 * settings.heads):
+    if settings.hidden % (2 * settings.num_heads):
         raise ValueError(
-            f"agents.model.heads = {settings.heads} does not divide hidden = {settings.hidden} into heads"
+            f"agents.model.num_heads = {settings.num_heads} does not divide hidden = {settings.hidden} into heads"
             " of even width; expected hidden to be a multiple of twice the heads, e.g. hidden 64 and heads 2"
         )
     return LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=settings.hidden,
         intermediate_size=settings.intermediate,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        num_key_value_heads=settings.heads,
+        num_hidden_layers=settings.num_layers,
+        num_attention_heads=settings.num_heads,
+        num_key_value_heads=settings.num_heads,
         max_position_embeddings=settings.max_positions,
         tie_word_embeddings=False,
         attention_dropout=0.0,

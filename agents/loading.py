@@ -100,7 +100,7 @@ def load_agent(run: str | Path, player: str, *, iteration: int | None = None) ->
     base = load_base(model, seed=config["seed"])
     policies = build_policies(base, {name: settings}, seed=config["seed"], keep_reference=False)
     policies[name].load(checkpoint.policy(name))
-    policies[name].version = checkpoint.iteration
+    policies[name].version = checkpoint.version(name)
     return LoadedAgent(
         policy=policies[name],
         engine=LocalEngine(policies),

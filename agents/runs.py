@@ -18,6 +18,11 @@ class Checkpoint:
     iteration: int
     folder: Path
 
+    def version(self, name: str) -> int:
+        """How often a policy had been updated."""
+        state = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
+        return int(state["policy_versions"].get(name, self.iteration))
+
     def policy(self, name: str) -> Path:
         """The folder of a policy's weights.
 

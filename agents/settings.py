@@ -29,9 +29,9 @@ class EmbeddedModel(Settings):
     """Width of the residual stream."""
     intermediate: int = Field(128, ge=8)
     """Width of the feed-forward layers."""
-    layers: int = Field(2, ge=1)
+    num_layers: int = Field(2, ge=1)
     """Number of transformer layers."""
-    heads: int = Field(2, ge=1)
+    num_heads: int = Field(2, ge=1)
     """Number of attention heads; divides `hidden`."""
     max_positions: int = Field(4096, ge=64)
     """Longest context in tokens."""

@@ -50,7 +50,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "agents.local_engine:join",
         "agents.kv_cache:Block.reserve",
         "training.updates:token_log_probs",
-        "training.updates:_clip",
+        "training.updates:clip",
         "torch.autograd:backward",
         "torch.optim:Adam.step",
         "torch.optim:Adam.zero_grad",
@@ -184,7 +184,7 @@ def bench(config: str, flags: Sequence[str], *, kept: slice, check: bool = True)
     for timers in (None, Timers()) if check else (Timers(),):
         with tempfile.TemporaryDirectory() as folder:
             fixed = ["--storage.folder", folder, "--storage.every", "1", "--storage.checkpoint_every", "1000000",
-                     "--evaluate.every", "0", "--update.threads", "1"]  # fmt: skip
+                     "--evaluate.every", "0", "--update.num-threads", "1"]  # fmt: skip
             run = new_run(read_settings(config, [*flags, *fixed]))
             if timers is None:
                 results.append(measure(run, None)[kept])

@@ -37,11 +37,11 @@ def _guarded(command: Callable[[], int]) -> int:
         return 1
     except KeyboardInterrupt:
         return _say("stopped; what was saved stays", 130)
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         if os.environ.get("COPLAY_TRACEBACK"):
             raise
         return _say(_sentence(error), 2)
-    except (ArithmeticError, RuntimeError, OSError) as error:
+    except (ArithmeticError, KeyError, RuntimeError, OSError) as error:
         if os.environ.get("COPLAY_TRACEBACK"):
             raise
         return _say(f"{_sentence(error)} (COPLAY_TRACEBACK=1 shows where)", 1)

@@ -40,13 +40,14 @@ from coplay.games import Chance
 from coplay.rollout_tree import RolloutTree, collect_sync, plan_episodes, read_rollouts, render_text
 from coplay.rollout_tree.plan import CollectPlan
 from coplay.training import estimators, updates
-from coplay.training.config import CriticEstimator, ReturnsEstimator, RunConfig
+from coplay.training.config import RunConfig
 from coplay.training.extract import path_key
 from coplay.training.loop import train
 from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
 from coplay.training.packets import exchange, make_packets
 from coplay.training.run import Run, new_run, resume_run
+from coplay.training.schemes import CriticEstimator, ReturnsEstimator
 from coplay.training.stages import collect_rollouts, update_critic
 from coplay.training.trainer import Trainer
 from coplay.training.updates import NonFiniteLossError
@@ -708,7 +709,7 @@ EVERYTHING = TWO_POLICIES | {
         "kl_coefficient": 0.1,
     },
     "update": {"num_updates": 6, "lr": {"kind": "linear", "initial": 1e-2, "final": 1e-3, "end": 6}},
-    "evaluate": {"every": 2, "games": 2, "anchors": ["tit_for_tat"]},
+    "evaluate": {"every": 2, "num_games": 2, "anchors": ["tit_for_tat"]},
     "collect": {"num_groups": 1, "group_size": 3},
 }
 

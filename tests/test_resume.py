@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "collect": {"num_groups": 2, "group_size": 8},
     "game.num_rounds": 10,
     "update": {"num_updates": 6, "lr": 1e-2},
-    "evaluate": {"every": 2, "games": 2, "anchors": ["tit_for_tat"]},
+    "evaluate": {"every": 2, "num_games": 2, "anchors": ["tit_for_tat"]},
 }
 CHILD = """
 import json, sys

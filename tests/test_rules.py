@@ -25,8 +25,7 @@ from run_fakes import (
 from coplay.games import make_game
 from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.rollout_tree import RolloutTree, behaviour_rates
-from coplay.training import updates
-from coplay.training.config import CriticEstimator, ReturnsEstimator
+from coplay.training import critic_updates, updates
 from coplay.training.estimators import CriticNotApplicableError, estimate, values_per_tick
 from coplay.training.extract import value_batch
 from coplay.training.log_probs import restricted_log_softmax
@@ -34,6 +33,7 @@ from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
 from coplay.training.packets import MissingPacketError, exchange, make_packets
 from coplay.training.run import Run, check_critic
+from coplay.training.schemes import CriticEstimator, ReturnsEstimator
 from coplay.training.stages import collect_rollouts, update_critic
 
 CRITIC = {"kind": "critic", "reward_scale": 5.0, "lr": 1e-2}
@@ -426,7 +426,7 @@ def test_rule_8_values_come_before_the_update_and_one_step_pools_all_players(tmp
     numbers = update_critic(run, played.reading, played.table, played.estimate, update=0)
     per_point = torch.nn.functional.huber_loss(torch.zeros_like(targets), targets)
     assert numbers["critic/loss"] == pytest.approx(float(per_point)), "V is 0 at first; mean over all points"
-    after = updates.critic_values(run.critic, batch, micro_batch_tokens=999)
+    after = critic_updates.critic_values(run.critic, batch, micro_batch_tokens=999)
     assert after.abs().max() > 0
     assert played.reading.values is not None
     assert played.reading.values.values.abs().max() == 0, "read before"

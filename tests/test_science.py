@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+
 from coplay.scripts.reproduce import EXPERIMENTS, Outcome, run_all
 from coplay.training.evaluate import SELF_PLAY
 
@@ -54,4 +55,3 @@ def test_trust_and_split_when_aligned_then_eight_points_a_round_above_independen
     outcomes: dict[str, Outcome],
 ) -> None:
     assert self_play(outcomes["trust_aligned"]) - self_play(outcomes["trust_independent"]) >= 8
-

@@ -1,19 +1,24 @@
 """A run as frozen settings: each field documented once, bounds in the type, unknown keys refused."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from coplay.agents.language import SamplingSettings
-from coplay.agents.settings import EmbeddedModel, ModelSettings, PolicySettings, Settings, default_kind
+from coplay.agents.settings import (
+    EmbeddedModel,
+    FolderModel,
+    ModelSettings,
+    PolicySettings,
+    Settings,
+)
 from coplay.games import Game, GameParameters
 from coplay.games.registry import game_class
 from coplay.training.messages import ConfigError, explain
 from coplay.training.schedules import Constant, Schedule
+from coplay.training.schemes import EstimatorSettings, Independent, ReturnsEstimator, ShapingSettings
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
-
-Whitening = Literal["off", "batch", "tick"]
 
 
 class AgentsSettings(Settings):
@@ -29,6 +34,17 @@ class AgentsSettings(Settings):
     """Player -> policy or scripted agent; players not named get the first policy."""
     sampling: SamplingSettings = SamplingSettings()
     """How policies sample their replies."""
+
+    @model_validator(mode="after")
+    def _check_types(self) -> "AgentsSettings":
+        if isinstance(self.model, FolderModel) and self.model.dtype == "bfloat16":
+            for name, policy in self.policies.items():
+                if policy.trained and policy.weights.kind == "full":
+                    raise ConfigError(
+                        f"'agents.policies.{name}' trains a whole bfloat16 model, whose weights lose small updates;"
+                        " expected weights.kind = 'lora', or agents.model.dtype = 'float32'"
+                    )
+        return self
 
     @field_validator("policies")
     @classmethod
@@ -50,105 +66,6 @@ class CollectSettings(Settings):
     """Seconds of wall time after which a game that waits for a reply is failed."""
 
 
-class ReturnsEstimator(Settings):
-    """Advantage = discounted reward-to-go minus a baseline: A_t = G_t - b_t."""
-
-    kind: Literal["returns"] = "returns"
-    discount: float = Field(0.9, ge=0, le=1)
-    """gamma, per tick."""
-    reward_scale: float = Field(1.0, gt=0)
-    """Divides raw rewards first; beta and penalties are in scaled units too."""
-    baseline: Literal["leave_one_out", "running_mean", "none"] = "leave_one_out"
-    """Mean of the others in the group (RLOO), mean of earlier iterations per (player, opponents), or nothing."""
-
-
-class CriticEstimator(Settings):
-    """Generalised advantage estimation over a critic that all players share."""
-
-    kind: Literal["critic"] = "critic"
-    discount: float = Field(0.9, ge=0, le=1)
-    """gamma, per tick."""
-    reward_scale: float = Field(1.0, gt=0)
-    """Divides raw rewards first."""
-    gae_lambda: Schedule = Constant(level=0.95)
-    """lambda of GAE, by update number."""
-    loss: Literal["huber", "mse"] = "huber"
-    """Loss of the value against its target A + V."""
-    lr: Schedule = Constant(level=1e-3)
-    """Learning rate of the critic, by update number."""
-    gradient_clip: float | None = Field(1.0, gt=0)
-    """Largest gradient norm of the critic."""
-
-
-EstimatorSettings = Annotated[
-    Annotated[ReturnsEstimator | CriticEstimator, Field(discriminator="kind")], default_kind("returns")
-]
-
-
-class ShapingBase(Settings):
-    """What every shaping may do around itself; all statistics are masked and over the rows of one policy."""
-
-    whiten_before: Whitening = "off"
-    """Whiten every player's advantages, each seat over its own games, before they are exchanged and shaped."""
-    centre_before: Whitening = "off"
-    """Subtract their mean there: a second baseline, which a critic that learns slowly may need."""
-    whiten_after: Whitening = "off"
-    """Whiten credits after shaping."""
-    centre_after: Whitening = "off"
-    """Subtract the mean of the credits after shaping."""
-
-
-class Independent(ShapingBase):
-    """Credit is the own advantage."""
-
-    kind: Literal["independent"] = "independent"
-
-
-class SharedReward(ShapingBase):
-    """Credit is the sum of all players' advantages."""
-
-    kind: Literal["shared_reward"] = "shared_reward"
-
-
-class AdvantageAlignment(ShapingBase):
-    """Credit c_t = A_t + beta w_t sum_j A^j_t with w_t = gamma sum_{k<t} gamma^(t-k) A_k (arXiv 2406.14662)."""
-
-    kind: Literal["advantage_alignment"] = "advantage_alignment"
-    beta: Schedule = Constant(level=0.3)
-    """Weight of the alignment term in scaled reward units, by update number."""
-    discount: float | None = Field(None, ge=0, le=1)
-    """gamma of the weight; None takes the estimator's."""
-    include_current: bool = False
-    """Sum over k <= t (convention I) in place of k < t (convention P)."""
-    normalise: Literal["none", "t", "t+1"] = "none"
-    """Replace the discounted sum by a mean over the ticks so far (the N variants)."""
-    extra_discount: bool = True
-    """False leaves out the gamma before the sum (convention D)."""
-    divide_by_time: bool = False
-    """Divide the weight by t + 1."""
-    sign: bool = False
-    """Use only the sign of the weight."""
-    clip: float | None = Field(None, gt=0)
-    """Clip the weight to [-clip, clip]."""
-    force_first: bool = False
-    """Set the first tick's weight to 1."""
-
-    @model_validator(mode="after")
-    def _check_convention(self) -> "AdvantageAlignment":
-        if self.include_current and self.normalise != "none":
-            raise ConfigError(
-                f"'shaping.include_current' is true (convention I) and 'shaping.normalise' is {self.normalise!r}"
-                " (convention N); expected one of them"
-            )
-        return self
-
-
-ShapingSettings = Annotated[
-    Annotated[Independent | SharedReward | AdvantageAlignment, Field(discriminator="kind")],
-    default_kind("independent"),
-]
-
-
 class ObjectiveSettings(Settings):
     """Token-wise REINFORCE and its regularisers."""
 
@@ -168,6 +85,8 @@ class ObjectiveSettings(Settings):
     """Leave out tokens which the reference finds likelier than the policy."""
     visitation: bool = False
     """Weigh tick t by gamma^t, so that the gradient is that of the discounted return."""
+    largest_gap: float | None = Field(0.05, gt=0)
+    """Mean |log pi - log mu| a token before an update above which the step is refused (law 2); None = any."""
     normaliser: Literal["trajectories", "tokens"] = "trajectories"
     """What the summed loss of the whole batch is divided by."""
 
@@ -194,7 +113,7 @@ class UpdateSettings(Settings):
     """Largest gradient norm of a policy."""
     micro_batch_tokens: int = Field(16384, ge=1)
     """Padded tokens of one forward pass; a longer row goes alone."""
-    threads: int = Field(1, ge=1)
+    num_threads: int = Field(1, ge=1)
     """CPU threads; a resumed run reproduces the first one only at the same number."""
 
 
@@ -220,7 +139,7 @@ class EvaluateSettings(Settings):
     """Evaluate after every n-th update, and at start and end; 0 = never."""
     anchors: tuple[str, ...] = ()
     """Scripted agents to meet, besides self-play."""
-    games: int = Field(32, ge=1)
+    num_games: int = Field(32, ge=1)
     """Games per pairing and seat."""
 
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from coplay.training.baselines import RunningMeans, leave_one_out, running_mean_baseline, running_mean_key
-from coplay.training.config import CriticEstimator, EstimatorSettings, ReturnsEstimator, ShapingSettings
 from coplay.training.credit import discounted_returns, generalized_advantages
 from coplay.training.masked import masked_mean, normalised, segment_sum
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
+from coplay.training.schemes import CriticEstimator, EstimatorSettings, ReturnsEstimator, ShapingSettings
 
 
 class CriticNotApplicableError(ValueError):

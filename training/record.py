@@ -111,7 +111,7 @@ def evaluate_run(run: Run) -> None:
         Contestant(label=name, factory=run.factory(name, run_seed=seed)) for name in config.evaluate.anchors
     ]
     asked = pairings(run.game.spec.players, own, home, anchors)
-    results = evaluate(run.game, asked, games=config.evaluate.games, seed=seed)
+    results = evaluate(run.game, asked, games=config.evaluate.num_games, seed=seed)
     run.engine.clear()
     state = run.state
     history = [entry for entry in state.history if entry["update"] != update]

@@ -31,10 +31,11 @@ from coplay.training.checkpoint import (
     restore_optimizer,
     save_checkpoint,
 )
-from coplay.training.config import CriticEstimator, RunConfig
+from coplay.training.config import RunConfig
 from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
+from coplay.training.schemes import CriticEstimator
 from coplay.training.trainer import Trainer
 
 PACKAGES = (
@@ -55,7 +56,7 @@ class Run:
 
     def __init__(self, config: RunConfig, *, folder: Path) -> None:
         """Build all parts from the configuration; nothing is read from or written to the folder."""
-        torch.set_num_threads(config.update.threads)
+        torch.set_num_threads(config.update.num_threads)
         self.config = config
         self.folder = folder
         self.game: Game[Any] = config.make_game()

@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from coplay.rollout_tree import CollectPlan, RolloutTree, Trajectory, collect_sync, plan_episodes
-from coplay.training.config import CriticEstimator
+from coplay.training.critic_updates import critic_step, critic_values
 from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
 from coplay.training.extract import in_table_order, tick_table, value_batch
 from coplay.training.packets import AdvantagePacket
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
+from coplay.training.schemes import CriticEstimator
 from coplay.training.trainer import Credit, Done
-from coplay.training.updates import critic_step, critic_values, set_lr
+from coplay.training.updates import set_lr
 
 COLLECT_EVERY = 100_000
 """New objects between two passes of Python's collector of reference cycles."""

@@ -10,13 +10,14 @@ from torch import Tensor
 from coplay.agents.policy import Policy
 from coplay.rollout_tree import Trajectory
 from coplay.training.checkpoint import optimizer_tensors, restore_optimizer
-from coplay.training.config import AdvantageAlignment, RunConfig, ShapingSettings, SharedReward
+from coplay.training.config import RunConfig
 from coplay.training.credit import token_credits
 from coplay.training.extract import in_table_order, token_batch
 from coplay.training.masked import masked_mean, masked_std, normalised
 from coplay.training.metrics import fetch
 from coplay.training.packets import AdvantagePacket, exchange
 from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
+from coplay.training.schemes import AdvantageAlignment, ShapingSettings, SharedReward
 from coplay.training.shaping import advantage_alignment, shared_reward, visitation_weights
 from coplay.training.updates import StepPlan, policy_step
 

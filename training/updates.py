@@ -1,7 +1,7 @@
 """One optimiser step: micro-batches forward and backward under one normaliser of the whole batch, clip, step."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,19 +9,22 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from coplay.agents.critic import Critic
 from coplay.agents.policy import Policy
-from coplay.training.config import CriticEstimator, ObjectiveSettings
+from coplay.training.config import ObjectiveSettings
 from coplay.training.importance import clip_fraction, effective_sample_size, importance_weights
 from coplay.training.log_probs import TokenLogProbs, token_log_probs
-from coplay.training.losses import huber, kl_k3, mse, normaliser, reinforce
+from coplay.training.losses import kl_k3, normaliser, reinforce
 from coplay.training.masked import keep, masked_mean, masked_sum
 from coplay.training.metrics import fetch
-from coplay.training.records import TokenBatch, UpdateResult, ValueBatch
+from coplay.training.records import TokenBatch, UpdateResult
 
 
 class NonFiniteLossError(ArithmeticError):
     """A loss or gradient is NaN or infinite: the step was refused, weights are as before."""
+
+
+class RatioGapError(ArithmeticError):
+    """The sampler drew from another distribution than the trainer computes (law 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,8 @@ def policy_step(
         torch.autograd.backward(loss)
         for name, value in {**totals, "loss": loss}.items():
             sums[name] = sums.get(name, torch.zeros(())) + value.detach()
-    norm = _clip(parameters, plan.gradient_clip)
+    _check_gap(policy, batch, log_probs, settings.largest_gap)
+    norm = clip(parameters, plan.gradient_clip)
     numbers = fetch({**sums, "gradient_norm": norm})
     _refuse_if_not_finite(numbers, batch, credits, log_probs, plan.refused)
     optimizer.step()
@@ -132,69 +136,6 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
-def critic_values(critic: Critic, batch: ValueBatch, *, micro_batch_tokens: int) -> Tensor:
-    """(P,) values at all reading points, without gradient."""
-    batch = batch.to(critic.device)
-    values = torch.zeros(len(batch.row), device=critic.device)
-    with torch.no_grad():
-        for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
-            points = torch.isin(batch.row, rows).nonzero().squeeze(1)
-            values[points] = _read_values(critic, batch, rows, points)
-    return values.cpu()
-
-
-def critic_step(
-    critic: Critic,
-    optimizer: torch.optim.Optimizer,
-    batch: ValueBatch,
-    targets: Tensor,
-    mask: Tensor,
-    settings: CriticEstimator,
-    *,
-    micro_batch_tokens: int,
-    refused: Path | None = None,
-) -> dict[str, float]:
-    """One step on the pooled reading points of all players, mean loss over the P included ones (rule 8).
-
-    Args:
-        targets: (P,) A + V.
-        mask: (P,) False at bootstrap points, which have no target.
-        refused: where the batch is saved for inspection if the step has to be refused; None: nowhere.
-
-    Raises:
-        NonFiniteLossError: if the loss is not finite; no weight has moved then.
-    """
-    batch, targets, mask = batch.to(critic.device), targets.to(critic.device), mask.to(critic.device)
-    loss_of: Callable[[Tensor, Tensor], Tensor] = huber if settings.loss == "huber" else mse
-    optimizer.zero_grad(set_to_none=True)
-    total = torch.zeros(())
-    num_points = max(int(mask.sum()), 1)
-    for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
-        points = torch.isin(batch.row, rows).nonzero().squeeze(1)
-        if not len(points):
-            continue
-        values = _read_values(critic, batch, rows, points)
-        # The derivative at a masked target would be 0 times not-a-number (law 3).
-        aims = keep(targets[points].to(values), mask[points])
-        loss = masked_sum(loss_of(values, aims), mask[points]) / num_points
-        torch.autograd.backward(loss)
-        total = total + loss.detach()
-    norm = _clip(critic.named_parameters(), settings.gradient_clip)
-    numbers = fetch({"critic/loss": total, "critic/gradient_norm": norm})
-    if not all(map(math.isfinite, numbers.values())):
-        if refused is not None:
-            names = ("ids", "lengths", "row", "column")
-            _save_refused(
-                refused, {**{n: getattr(batch, n) for n in names}, "targets": targets, "mask": mask}
-            )
-        raise NonFiniteLossError(
-            f"the critic's step gives {numbers}; expected finite numbers; the step was refused and its batch saved to"
-            f" {refused}: look at the targets there, or lower estimator.lr"
-        )
-    optimizer.step()
-    return numbers
-
-
 def _score(policy: Policy, batch: TokenBatch, rows: Tensor, tokens: Tensor) -> TokenLogProbs:
     """Log-probs of the action tokens in some rows, each read one position before its token."""
     width = int(batch.lengths[rows].max())
@@ -230,13 +171,7 @@ def _weights(settings: ObjectiveSettings, batch: TokenBatch, log_probs: Tensor, 
     )
 
 
-def _read_values(critic: Critic, batch: ValueBatch, rows: Tensor, points: Tensor) -> Tensor:
-    width = int(batch.lengths[rows].max())
-    local = torch.searchsorted(rows, batch.row[points])
-    return critic.values(batch.ids[rows, :width], None, None, local, batch.column[points])
-
-
-def _clip(parameters: Mapping[str, torch.nn.Parameter], largest: float | None) -> Tensor:
+def clip(parameters: Mapping[str, torch.nn.Parameter], largest: float | None) -> Tensor:
     """Clip the gradient norm over one network's own parameters; returns the norm before."""
     return torch.nn.utils.clip_grad_norm_(
         list(parameters.values()), largest if largest is not None else math.inf
@@ -253,16 +188,28 @@ def _refuse_if_not_finite(
         "ids": batch.ids, "lengths": batch.lengths, "row": batch.row, "column": batch.column, "credits": credits,
         "behaviour": batch.behaviour, "log_probs": log_probs,
     }  # fmt: skip
-    _save_refused(refused, tensors)
+    save_refused(refused, tensors)
     raise NonFiniteLossError(
         f"{bad[0]!r} of the policy's step is {numbers[bad[0]]}; expected a finite number; the step was refused and its"
         f" batch saved to {refused}: look at credits and log-probs there, or lower the learning rate"
     )
 
 
-def _save_refused(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def save_refused(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Keep the batch of a refused step for inspection."""
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)
+
+
+def _check_gap(policy: Policy, batch: TokenBatch, log_probs: Tensor, largest: float | None) -> None:
+    """Law 2: on average the trainer finds a token as likely as its sampler did, but for rounding."""
+    gap = float(masked_mean((log_probs - batch.behaviour).abs(), None))
+    if largest is not None and gap > largest:
+        raise RatioGapError(
+            f"policy {policy.label!r}: trainer and sampler disagree by {gap:.3f} per token in log-prob; expected at"
+            f" most {largest} before an update; the step was refused: check that the engine samples from these"
+            " weights, at this temperature and under this grammar"
+        )
 
 
 def _policy_metrics(

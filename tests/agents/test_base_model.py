@@ -40,8 +40,8 @@ def test_embedded_model_is_frozen_untied_and_in_evaluation_mode() -> None:
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"agents\.model\.heads"):
-        load_base(EmbeddedModel(hidden=16, heads=3), seed=0)
+    with pytest.raises(ValueError, match=r"agents\.model\.num_heads"):
+        load_base(EmbeddedModel(hidden=16, num_heads=3), seed=0)
 
 
 def test_folder_model_when_loaded_equals_the_saved_one(tmp_path: Path) -> None:

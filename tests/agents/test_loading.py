@@ -37,6 +37,7 @@ def make_run(folder: Path, weights: WeightSettings, iterations: dict[int, bool])
         )
         path = folder / "checkpoints" / f"{iteration:06d}"
         policy.save(path / "policies" / "both")
+        (path / "state.json").write_text(json.dumps({"policy_versions": {"both": iteration}}))
         if complete:
             (path / "COMPLETE").touch()
         saved[iteration] = policy

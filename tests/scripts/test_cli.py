@@ -15,9 +15,9 @@ from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
 
 SHRUNKEN = [
-    *("--agents.model.hidden", "16", "--agents.model.intermediate", "16", "--agents.model.layers", "1"),
+    *("--agents.model.hidden", "16", "--agents.model.intermediate", "16", "--agents.model.num-layers", "1"),
     *("--collect.group-size", "2", "--game.num-rounds", "2", "--update.num-updates", "2"),
-    *("--evaluate.games", "2", "--evaluate.every", "2", "--storage.every", "1"),
+    *("--evaluate.num-games", "2", "--evaluate.every", "2", "--storage.every", "1"),
 ]
 
 

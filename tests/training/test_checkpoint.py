@@ -168,7 +168,7 @@ def test_metrics_when_not_a_number_then_null(tmp_path: Path) -> None:
 
 
 def test_finished_run_when_started_again_then_nothing_happens_b92(tmp_path: Path) -> None:
-    run = tiny_run(tmp_path, {"update.num_updates": 2, "evaluate": {"every": 2, "games": 1}})
+    run = tiny_run(tmp_path, {"update.num_updates": 2, "evaluate": {"every": 2, "num_games": 1}})
     train(run, silent)
     before = {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()}
     heard: list[int] = []
@@ -247,7 +247,7 @@ def test_old_checkpoints_when_pruned_then_the_newest_and_the_best_stay(tmp_path:
 
 
 def test_best_checkpoint_when_evaluated_then_kept_beside_the_newest(tmp_path: Path) -> None:
-    changes = {"evaluate": {"every": 1, "games": 2}, "update.num_updates": 4, "storage.keep": 1}
+    changes = {"evaluate": {"every": 1, "num_games": 2}, "update.num_updates": 4, "storage.keep": 1}
     run = tiny_run(tmp_path, changes)
     train(run, silent)
     kept = complete_checkpoints(run.folder)

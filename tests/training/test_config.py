@@ -174,7 +174,7 @@ def test_shipped_config_when_shrunken_then_trains_an_update(tmp_path: Path, name
     from coplay.training.run import new_run
 
     data = json.loads(read_settings(name, []).model_dump_json())
-    data["agents"]["model"] = {"kind": "embedded", "hidden": 16, "intermediate": 16, "layers": 1}
+    data["agents"]["model"] = {"kind": "embedded", "hidden": 16, "intermediate": 16, "num_layers": 1}
     data["agents"]["sampling"]["max_new_tokens"] = min(data["agents"]["sampling"]["max_new_tokens"], 8)
     data["agents"]["sampling"]["max_context"] = None
     data["game"]["num_rounds"] = 2

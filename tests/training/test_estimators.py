@@ -7,11 +7,11 @@ import pytest
 import torch
 from run_fakes import make_tree, table_of
 
-from coplay.training.config import CriticEstimator, ReturnsEstimator
 from coplay.training.credit import generalized_advantages
 from coplay.training.estimators import CriticNotApplicableError, estimate, values_per_tick
 from coplay.training.extract import value_batch
 from coplay.training.records import TickTable, TickValues
+from coplay.training.schemes import CriticEstimator, ReturnsEstimator
 
 
 def advantages(table: TickTable, player: str, **settings: Any) -> list[list[float]]:

@@ -83,7 +83,7 @@ def test_interval_when_nearly_constant_then_finite() -> None:
 def test_training_when_evaluated_in_between_then_the_same_as_without(tmp_path: Path) -> None:
     plain = tiny_run(tmp_path / "plain", {})
     watched = tiny_run(
-        tmp_path / "watched", {"evaluate": {"every": 1, "games": 2, "anchors": ["grim", "random"]}}
+        tmp_path / "watched", {"evaluate": {"every": 1, "num_games": 2, "anchors": ["grim", "random"]}}
     )
     for run in (plain, watched):
         train(run, silent)
@@ -99,7 +99,7 @@ def test_evaluation_when_policies_differ_by_seat_then_each_keeps_its_own(tmp_pat
     changes = {
         "agents.policies": {"learner": {}, "frozen": {"trained": False}},
         "agents.seats": {"Ada": "learner", "Bo": "frozen"},
-        "evaluate": {"every": 3, "games": 2, "anchors": ["grim"]},
+        "evaluate": {"every": 3, "num_games": 2, "anchors": ["grim"]},
     }
     run = tiny_run(tmp_path, changes)
     train(run, silent)

@@ -17,7 +17,7 @@ from coplay.training.loop import train
 from coplay.training.records import TokenBatch
 from coplay.training.run import Run
 from coplay.training.trainer import Credit
-from coplay.training.updates import StepPlan, micro_batches, policy_step
+from coplay.training.updates import RatioGapError, StepPlan, micro_batches, policy_step
 
 
 def plan(folder: Path, **changes: Any) -> StepPlan:
@@ -55,7 +55,15 @@ def test_micro_batch_when_it_has_no_action_token_then_it_adds_nothing_b25(
     tmp_path: Path, importance: str
 ) -> None:
     run = tiny_run(
-        tmp_path, {"objective": {"importance": importance, "kl_coefficient": 0.1, "entropy_coefficient": 0.1}}
+        tmp_path,
+        {
+            "objective": {
+                "largest_gap": None,
+                "importance": importance,
+                "kl_coefficient": 0.1,
+                "entropy_coefficient": 0.1,
+            }
+        },
     )
     in_double(run.policies["shared"])
     trees = [
@@ -146,7 +154,10 @@ def test_weights_when_all_rewards_are_equal_then_stay_without_a_kl_term_b63(tmp_
 
 def test_importance_when_a_turn_has_several_tokens_then_the_turns_product(tmp_path: Path) -> None:
     game = {"kind": "trust_and_split", "wording": "terse", "num_rounds": 1, "max_message_characters": 9}
-    run = tiny_run(tmp_path, {"game": game, "objective": {"importance": "turn", "importance_cap": None}})
+    run = tiny_run(
+        tmp_path,
+        {"game": game, "objective": {"importance": "turn", "importance_cap": None, "largest_gap": None}},
+    )
     credit = play_iteration(run).credit(run)
     batch = replace(credit.batch, behaviour=credit.batch.behaviour - 0.1)
     policy = run.policies["shared"]
@@ -207,3 +218,16 @@ def test_memory_when_two_hundred_updates_are_made_then_flat_b104(tmp_path: Path)
     train(run, report)
     assert seen[199][0] <= seen[60][0] + 5
     assert seen[199][1] <= 1.03 * seen[60][1]
+
+
+def test_step_when_the_sampler_drew_from_another_distribution_then_refused_law_2(tmp_path: Path) -> None:
+    run = tiny_run(tmp_path, {"objective": {"largest_gap": 0.05}})
+    played = play_iteration(run)
+    credit = played.credit(run)
+    before = run.policies["shared"].state()
+    shifted = replace(credit, batch=replace(credit.batch, behaviour=credit.batch.behaviour - 0.06))
+    with pytest.raises(RatioGapError, match=r"disagree by 0\.060 per token.*expected at most 0\.05"):
+        run.trainers[0].step(shifted, update=0, folder=tmp_path)
+    after = run.policies["shared"].state()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    run.trainers[0].step(credit, update=0, folder=tmp_path)

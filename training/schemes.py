@@ -1,0 +1,110 @@
+"""Ways to estimate advantages and to shape credit, as settings: a scheme is a class, its kind chooses it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from coplay.agents.settings import Settings, default_kind
+from coplay.training.messages import ConfigError
+from coplay.training.schedules import Constant, Schedule
+
+Whitening = Literal["off", "batch", "tick"]
+
+
+class ReturnsEstimator(Settings):
+    """Advantage = discounted reward-to-go minus a baseline: A_t = G_t - b_t."""
+
+    kind: Literal["returns"] = "returns"
+    discount: float = Field(0.9, ge=0, le=1)
+    """gamma, per tick."""
+    reward_scale: float = Field(1.0, gt=0)
+    """Divides raw rewards first; beta and penalties are in scaled units too."""
+    baseline: Literal["leave_one_out", "running_mean", "none"] = "leave_one_out"
+    """Mean of the others in the group (RLOO), mean of earlier iterations per (player, opponents), or nothing."""
+
+
+class CriticEstimator(Settings):
+    """Generalised advantage estimation over a critic that all players share."""
+
+    kind: Literal["critic"] = "critic"
+    discount: float = Field(0.9, ge=0, le=1)
+    """gamma, per tick."""
+    reward_scale: float = Field(1.0, gt=0)
+    """Divides raw rewards first."""
+    gae_lambda: Schedule = Constant(level=0.95)
+    """lambda of GAE, by update number."""
+    loss: Literal["huber", "mse"] = "huber"
+    """Loss of the value against its target A + V."""
+    lr: Schedule = Constant(level=1e-3)
+    """Learning rate of the critic, by update number."""
+    gradient_clip: float | None = Field(1.0, gt=0)
+    """Largest gradient norm of the critic."""
+
+
+EstimatorSettings = Annotated[
+    Annotated[ReturnsEstimator | CriticEstimator, Field(discriminator="kind")], default_kind("returns")
+]
+
+
+class ShapingBase(Settings):
+    """What every shaping may do around itself; all statistics are masked and over the rows of one policy."""
+
+    whiten_before: Whitening = "off"
+    """Whiten every player's advantages, each seat over its own games, before they are exchanged and shaped."""
+    centre_before: Whitening = "off"
+    """Subtract their mean there: a second baseline, which a critic that learns slowly may need."""
+    whiten_after: Whitening = "off"
+    """Whiten credits after shaping."""
+    centre_after: Whitening = "off"
+    """Subtract the mean of the credits after shaping."""
+
+
+class Independent(ShapingBase):
+    """Credit is the own advantage."""
+
+    kind: Literal["independent"] = "independent"
+
+
+class SharedReward(ShapingBase):
+    """Credit is the sum of all players' advantages."""
+
+    kind: Literal["shared_reward"] = "shared_reward"
+
+
+class AdvantageAlignment(ShapingBase):
+    """Credit c_t = A_t + beta w_t sum_j A^j_t with w_t = gamma sum_{k<t} gamma^(t-k) A_k (arXiv 2406.14662)."""
+
+    kind: Literal["advantage_alignment"] = "advantage_alignment"
+    beta: Schedule = Constant(level=0.3)
+    """Weight of the alignment term in scaled reward units, by update number."""
+    discount: float | None = Field(None, ge=0, le=1)
+    """gamma of the weight; None takes the estimator's."""
+    include_current: bool = False
+    """Sum over k <= t (convention I) in place of k < t (convention P)."""
+    normalise: Literal["none", "t", "t+1"] = "none"
+    """Replace the discounted sum by a mean over the ticks so far (the N variants)."""
+    extra_discount: bool = True
+    """False leaves out the gamma before the sum (convention D)."""
+    divide_by_time: bool = False
+    """Divide the weight by t + 1."""
+    sign: bool = False
+    """Use only the sign of the weight."""
+    clip: float | None = Field(None, gt=0)
+    """Clip the weight to [-clip, clip]."""
+    force_first: bool = False
+    """Set the first tick's weight to 1."""
+
+    @model_validator(mode="after")
+    def _check_convention(self) -> "AdvantageAlignment":
+        if self.include_current and self.normalise != "none":
+            raise ConfigError(
+                f"'shaping.include_current' is true (convention I) and 'shaping.normalise' is {self.normalise!r}"
+                " (convention N); expected one of them"
+            )
+        return self
+
+
+ShapingSettings = Annotated[
+    Annotated[Independent | SharedReward | AdvantageAlignment, Field(discriminator="kind")],
+    default_kind("independent"),
+]
