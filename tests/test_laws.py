@@ -39,7 +39,7 @@ from run_fakes import (
 from coplay.games import Chance
 from coplay.rollout_tree import RolloutTree, collect_sync, plan_episodes, read_rollouts, render_text
 from coplay.rollout_tree.plan import CollectPlan
-from coplay.training import estimators, updates
+from coplay.training import critic_updates, estimators, updates
 from coplay.training.config import RunConfig
 from coplay.training.extract import path_key
 from coplay.training.loop import train
@@ -344,7 +344,7 @@ def test_law_3_masked_tokens_and_points_have_no_part(tmp_path: Path, where: str)
     settings = CriticEstimator()
     still = torch.optim.SGD(list(run.critic.named_parameters().values()), lr=0.0)
     numbers = [
-        updates.critic_step(
+        critic_updates.critic_step(
             run.critic,
             still,
             batch,
@@ -430,7 +430,7 @@ def test_law_4_critic_gradient_depends_on_no_cut(tmp_path: Path) -> None:
     found = []
     for size in (1, 100, 100_000):
         still = torch.optim.SGD(list(run.critic.named_parameters().values()), lr=0.0)
-        updates.critic_step(
+        critic_updates.critic_step(
             run.critic,
             still,
             batch,
