@@ -1,22 +1,61 @@
 """What foreign code hands in, held against its contract: replies of agents, outcomes of games."""
 
+from collections.abc import Mapping, Sequence
 from math import isfinite
+from numbers import Integral, Real
+from typing import Any, get_args
 
-from coplay.agents.base import Reply, Segment
-from coplay.games import GameSpec, StepOutcome
+from coplay.agents.base import Finish, Reply, Sampling, Segment
+from coplay.games import GameSpec, Grammar, Observation, StepOutcome
+
+_FINISHES = frozenset(get_args(Finish))
+_INT, _FLOAT = frozenset({int}), frozenset({float})
+_LARGEST_ID = 2**31 - 1
+
+
+def check_observation(observation: Observation) -> None:
+    """Refuse an observation that no agent could read or no file could hold.
+
+    Raises:
+        TypeError: if it is no `Observation`, or a part of it is of another type than declared.
+    """
+    if not isinstance(observation, Observation):
+        raise TypeError(f"observe gave {observation!r}; expected an Observation")
+    if not (
+        isinstance(observation.text, str)
+        and isinstance(observation.system, str)
+        and isinstance(observation.grammar, Grammar)
+        and isinstance(observation.facts, Mapping)
+        and isinstance(observation.fresh_context, bool)
+    ):
+        raise TypeError(
+            f"observe gave {observation!r}; expected text and system of type str, a Grammar, facts by name and"
+            " a bool fresh_context"
+        )
 
 
 def check_reply(reply: Reply, policy: str) -> None:
     """Refuse a reply that could not be trained on or comes from someone else.
 
     Raises:
-        TypeError: if it is no `Reply`.
+        TypeError: if it is no `Reply`, or a part of it is of another type than declared.
         ValueError: if another policy answered than sits there, or ids and log-probs do not fit each other.
     """
     if not isinstance(reply, Reply):
         raise TypeError(f"the agent answered {reply!r} of type {type(reply).__name__}; expected a Reply")
     if reply.policy != policy:
         raise ValueError(f"the reply comes from {reply.policy!r}; expected {policy!r}, which has the seat")
+    if not (
+        isinstance(reply.text, str)
+        and isinstance(reply.tokenizer, str)
+        and isinstance(reply.fresh_context, bool)
+        and (reply.sampling is None or isinstance(reply.sampling, Sampling))
+        and reply.finish in _FINISHES
+    ):
+        raise TypeError(
+            f"the agent answered {reply!r}; expected text and tokenizer of type str, a bool fresh_context, a"
+            f" Sampling or None, and a finish of {sorted(_FINISHES)}"
+        )
     for segment in reply.segments:
         check_segment(segment)
 
@@ -34,8 +73,18 @@ def check_segment(segment: Segment) -> None:
             f"a segment of {len(segment.ids)} {kind} ids has {len(segment.log_probs)} log-probs;"
             f" expected {expected}"
         )
-    if not all(map(isfinite, segment.log_probs)):
+    ids = segment.ids
+    if not _all(ids, _INT, Integral) or (ids and not (min(ids) >= 0 and max(ids) <= _LARGEST_ID)):
+        raise ValueError(f"a reply has the ids {ids!r}; expected whole numbers from 0 to {_LARGEST_ID}")
+    if not _all(segment.log_probs, _FLOAT, Real) or not all(map(isfinite, segment.log_probs)):
         raise ValueError(f"a reply has the log-probs {segment.log_probs!r}; expected finite numbers")
+
+
+def _all(values: Sequence[Any], usual: frozenset[type], kind: type) -> bool:
+    """True if every value is of a kind of number and none is a bool; numbers of other libraries count."""
+    return usual.issuperset(map(type, values)) or all(
+        isinstance(value, kind) and not isinstance(value, bool) for value in values
+    )
 
 
 def check_outcome(outcome: StepOutcome, spec: GameSpec) -> None:
@@ -43,6 +92,7 @@ def check_outcome(outcome: StepOutcome, spec: GameSpec) -> None:
 
     Raises:
         ValueError: if rewards are not one finite number for every player, or the game both ends and is cut.
+        TypeError: if a flag is no bool, or the info holds no names.
     """
     rewards = outcome.rewards
     if len(rewards) != len(spec.players) or not all(player in rewards for player in spec.players):
@@ -53,3 +103,8 @@ def check_outcome(outcome: StepOutcome, spec: GameSpec) -> None:
         raise ValueError(f"step gave the rewards {dict(rewards)!r}; expected finite numbers")
     if outcome.terminated and outcome.truncated:
         raise ValueError("step ended the game as terminated and as truncated; expected one of them")
+    flags = (outcome.terminated, outcome.truncated, outcome.round_ended)
+    if not all(flag is True or flag is False for flag in flags):
+        raise TypeError(f"step gave terminated, truncated, round_ended = {flags!r}; expected True or False")
+    if not isinstance(outcome.info, Mapping):
+        raise TypeError(f"step gave the info {outcome.info!r}; expected a mapping by name")

@@ -83,9 +83,16 @@ async def _wave(plan: CollectPlan, live: Sequence[Play], failed: list[Play]) -> 
         for task in tasks:
             if not task.done():
                 task.cancel()
+            elif not task.cancelled():
+                task.exception()  # looked at, so that asyncio does not print it once more
     for play, group in zip(live, asked, strict=True):
         late = next((a.player for a, task in zip(play.asks, group, strict=True) if not task.done()), None)
-        if late is None:
+        dropped = next((a.player for a, task in zip(play.asks, group, strict=True) if task.cancelled()), None)
+        error: Exception | None
+        if dropped is not None:
+            play.culprit = dropped
+            error = RuntimeError("the agent cancelled its own reply")
+        elif late is None:
             error = _caught(play, partial(play.proceed, [task.result for task in group]))
         else:
             play.culprit = late

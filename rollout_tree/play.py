@@ -16,7 +16,7 @@ from coplay.games import (
     Observation,
     derive_seed,
 )
-from coplay.rollout_tree.checks import check_outcome, check_reply
+from coplay.rollout_tree.checks import check_observation, check_outcome, check_reply
 from coplay.rollout_tree.json_text import plain
 from coplay.rollout_tree.plan import EpisodePlan
 from coplay.rollout_tree.records import Failure, RolloutTree, Status, Step, Turn
@@ -198,6 +198,7 @@ class Play:
 
     @staticmethod
     def _observed(observation: Observation) -> Observation:
+        check_observation(observation)
         facts = plain(observation.facts, "facts of an observation")
         return observation if facts is observation.facts else replace(observation, facts=facts)
 

@@ -1,6 +1,7 @@
 """Playing: waves, failures, retries, cut-offs, time limits. Foreign code may do anything; the others go on."""
 
 import asyncio
+import gc
 import random
 import time
 from dataclasses import replace
@@ -17,7 +18,7 @@ from rollout_fakes import (
 )
 
 from coplay.agents.base import Reply, Seat, Segment
-from coplay.games import Chance, Malformed, MalformedRule, Move, Observation, StepOutcome, make_game
+from coplay.games import Chance, Choice, Malformed, MalformedRule, Move, Observation, StepOutcome, make_game
 from coplay.rollout_tree import (
     Progress,
     TooManyFailedEpisodes,
@@ -274,6 +275,10 @@ def test_failure_when_in_any_foreign_call_then_recorded_with_its_owner() -> None
         (StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, info={"x": {1: 2}}), "expected text"),
         (StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, info={"x": float("inf")}), "finite"),
         (StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, info={"x": {1, 2}}), "type set"),
+        (StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, info=["x"]), "expected a mapping"),
+        (StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, info=None), "expected a mapping"),
+        (StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, round_ended=5), "expected True or False"),
+        (StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, terminated="no"), "expected True or False"),
     ],
 )
 def test_outcome_when_it_breaks_the_contract_then_the_game_fails(outcome: StepOutcome, words: str) -> None:
@@ -281,6 +286,26 @@ def test_outcome_when_it_breaks_the_contract_then_the_game_fails(outcome: StepOu
     tree = play_one(Counting(outcome=lambda *_: outcome), Scripted, max_failed_share=1.0)
     assert tree.failure and tree.failure.player == "" and words in tree.failure.reason
     assert tree.steps == ()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"text": None},
+        {"text": 5},
+        {"system": None},
+        {"grammar": None},
+        {"grammar": "yes|no"},
+        {"facts": ["x"]},
+        {"fresh_context": "no"},
+    ],
+)
+def test_observation_when_of_wrong_types_then_the_game_fails_and_not_the_agent(broken) -> None:
+    """B37: found before an agent reads it or a file should hold it, and put down to the game."""
+    whole = {"text": "now", "grammar": Choice(("yes", "no")), "system": "rules"}
+    game = Counting(observed=lambda *_: Observation(**{**whole, **broken}))
+    tree = play_one(game, Scripted, max_failed_share=1.0)
+    assert tree.failure and tree.failure.player == "" and "expected text" in tree.failure.reason
 
 
 def test_horizon_when_passed_then_the_game_fails_and_the_rule_is_named() -> None:
@@ -295,6 +320,37 @@ class Faulty(Scripted):
 
     async def reply(self, observation, key):
         return self.answer()
+
+
+def test_reply_when_the_agent_cancels_it_then_that_episode_fails_and_the_others_go_on() -> None:
+    """B38: a client that gives up by cancelling is a failed agent, no stop of the run."""
+
+    class Cancelling(Scripted):
+        async def reply(self, observation, key):
+            if key.episode.endswith("1"):
+                raise asyncio.CancelledError
+            return await super().reply(observation, key)
+
+    trees = play(Counting(), {"ada": Cancelling, "bo": Scripted}, group_size=3, max_failed_share=0.5)
+    assert [tree.status for tree in trees] == ["terminated", "failed", "terminated"]
+    assert trees[1].failure and trees[1].failure.player == "ada"
+    assert "cancelled its own reply" in trees[1].failure.reason
+
+
+def test_errors_when_several_in_one_wave_then_none_is_printed_behind_the_back(caplog) -> None:
+    """A person who leaves, or two agents that raise at once, leave no traceback of asyncio."""
+
+    def quits(*_) -> str:
+        raise KeyboardInterrupt("left")
+
+    def raises(*_) -> str:
+        raise RuntimeError("no")
+
+    for say, error in ((quits, KeyboardInterrupt), (raises, TooManyFailedEpisodes)):
+        with pytest.raises(error):
+            play(Counting(), lambda seat, say=say: Scripted(seat, say), group_size=2)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -315,6 +371,25 @@ class Faulty(Scripted):
             lambda: Reply(text="yes", policy="scripted", segments=(Segment((1,), True, (float("-inf"),)),)),
             "finite",
         ),
+        *[
+            (lambda ids=ids: Reply(text="yes", policy="scripted", segments=(Segment(ids),)), "whole numbers")
+            for ids in ((1.5,), ("a",), (True,), (-1,), (2**31,))
+        ],
+        (lambda: Reply(text="yes", policy="scripted", segments=(Segment((1,), True, (True,)),)), "finite"),
+        *[
+            (
+                lambda wrong=wrong: Reply(**{"text": "yes", "policy": "scripted", **wrong}),
+                "expected text and tokenizer",
+            )
+            for wrong in (
+                {"text": None},
+                {"text": b"yes"},
+                {"finish": "tired"},
+                {"tokenizer": None},
+                {"fresh_context": "no"},
+                {"sampling": {"temperature": 1.0}},
+            )
+        ],
     ],
 )
 def test_reply_when_unsound_then_the_episode_is_rejected_with_the_reason(answer, words: str) -> None:
