@@ -113,12 +113,17 @@ def _step_means(path: Sequence[Step]) -> dict[str, float]:
     """Means over steps of what games say about moves in their info."""
     seen: dict[str, list[float]] = defaultdict(list)
     for step in path:
-        for player, cooperated in _mapping(step.info.get("cooperated")):
+        for player, cooperated in _numbers(step.info.get("cooperated")):
             seen[f"cooperation/{player}"].append(float(cooperated))
         for player, claim in _mapping(step.info.get("claims")):
-            for item, number in _mapping(claim) or [("", claim)]:
+            for item, number in _numbers(claim if isinstance(claim, Mapping) else {"": claim}):
                 seen[f"claim/{player}/{item}" if item else f"claim/{player}"].append(float(number))
     return {key: fsum(values) / len(values) for key, values in seen.items()}
+
+
+def _numbers(value: Any) -> list[tuple[str, Any]]:
+    """The entries that are numbers: other games may mean something else by the same name."""
+    return [(key, number) for key, number in _mapping(value) if isinstance(number, int | float)]
 
 
 def _mapping(value: Any) -> list[tuple[str, Any]]:

@@ -256,6 +256,21 @@ def test_shipped_matrix_when_measured_then_cooperation_is_seen() -> None:
     assert [rates[f"cooperation/{player}"] for player in labels] == [1.0, 1.0]
 
 
+def test_info_when_a_game_means_something_else_by_a_name_then_not_counted() -> None:
+    """Whatever a plug-in writes into its info, a run does not stop at measuring it."""
+    odd = {
+        "claims": {"ada": "the ace", "bo": {"apples": "all", "pears": 2}},
+        "cooperated": {"ada": None, "bo": "yes"},
+    }
+    game = Counting(
+        length=1, outcome=lambda *_: StepOutcome(rewards={"ada": 0.0, "bo": 0.0}, terminated=True, info=odd)
+    )
+    rates = behaviour_rates(play(game, Scripted))
+    assert {key: rate for key, rate in rates.items() if key.startswith(("cooperation", "claim"))} == {
+        "claim/bo/pears": 2.0
+    }
+
+
 class First(Scripted):
     """Always the first label."""
 
