@@ -76,17 +76,28 @@ def read_part(path: Path) -> "pa.Table":
     """Read one Parquet file of ours.
 
     Raises:
-        ValueError: if it was written under another version of the schema.
+        FileNotFoundError: if it is missing.
+        ValueError: if it was written under another version of the schema, or is damaged.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"none").decode()
-        if version != str(SCHEMA_VERSION):
-            raise ValueError(
-                f"{str(path)!r} has schema version {version}; this coplay reads version {SCHEMA_VERSION}"
-            )
-        return file.read()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{str(path)!r} is missing; expected it beside the other tables of its iteration"
+        )
+    try:
+        with pq.ParquetFile(path) as file:
+            version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"none").decode()
+            if version == str(SCHEMA_VERSION):
+                return file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged: {error}; without it, only other iterations can be read"
+        ) from error
+    raise ValueError(
+        f"{str(path)!r} has schema version {version}; this coplay reads version {SCHEMA_VERSION}"
+    )
 
 
 def parts(

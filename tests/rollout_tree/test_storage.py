@@ -32,7 +32,7 @@ from coplay.rollout_tree import (
 )
 from coplay.rollout_tree.columns import make_table, steps_table
 from coplay.rollout_tree.json_text import dumps, loads, plain, shield, unshield
-from coplay.rollout_tree.schema import arrow_schema
+from coplay.rollout_tree.schema import Table, arrow_schema
 from coplay.rollout_tree.storage import part_path
 
 ODD_TEXT = st.text(st.characters(codec=None, exclude_categories=())) | st.sampled_from(
@@ -299,6 +299,27 @@ def test_reader_when_nothing_or_another_version_is_there_then_one_sentence(tmp_p
     pq.write_table(table, path)
     with pytest.raises(ValueError, match="version 99"):
         list(read_rollouts(tmp_path))
+
+
+@pytest.mark.parametrize("table", ["episodes", "steps", "turns"])
+def test_file_when_cut_empty_or_gone_then_it_is_named_and_other_iterations_are_read(
+    tmp_path: Path, table: Table
+) -> None:
+    """B47: damage after the fact, which no rename guards against."""
+    for iteration in (0, 1):
+        write_rollouts(tmp_path, iteration, play(Counting(), iteration=iteration))
+    path = part_path(tmp_path, table, 0)
+    whole = path.read_bytes()
+    flipped = whole[:-40] + bytes(255 - byte for byte in whole[-40:-20]) + whole[-20:]
+    for damage in (b"", whole[: len(whole) // 2], flipped):
+        path.write_bytes(damage)
+        with pytest.raises(ValueError, match=f"{table}/iteration=000000/part-0.parquet' is damaged"):
+            list(read_rollouts(tmp_path))
+        assert len(list(read_rollouts(tmp_path, 1))) == 1
+    if table != "episodes":  # without it there is no such iteration
+        path.unlink()
+        with pytest.raises(FileNotFoundError, match=f"{table}/iteration=000000/part-0.parquet' is missing"):
+            list(read_rollouts(tmp_path))
 
 
 def test_writer_when_trees_are_of_another_iteration_or_double_then_refused(tmp_path: Path) -> None:
