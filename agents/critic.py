@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaModel
@@ -14,6 +14,7 @@ from coplay.agents.adapters import fill, forked_rng
 from coplay.agents.base_model import BaseModel, embedded_config
 from coplay.agents.settings import EmbeddedModel, LoraWeights
 from coplay.agents.trunk import Trunk
+from coplay.agents.weights import read_tensors
 from coplay.games.chance import derive_seed
 
 CRITIC_FILE = "critic.safetensors"
@@ -88,7 +89,7 @@ class Critic:
         path = Path(folder) / CRITIC_FILE
         if not path.is_file():
             raise ValueError(f"{str(folder)!r} holds no critic; expected a file {CRITIC_FILE!r}")
-        self.load_state(load_file(path))
+        self.load_state(read_tensors(path))
 
 
 def build_critic(base: BaseModel, *, seed: int) -> Critic:

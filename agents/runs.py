@@ -1,6 +1,7 @@
 """Where finished weights lie in a run folder; the notation `RUN[@iteration][:player]`. No torch here."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 from coplay.games import nearest
 
 COMPLETE = "COMPLETE"
+_NUMBER = re.compile(r"[0-9]{6}|[1-9][0-9]{6,}")
+"""How `checkpoints/NNNNNN` is written; a copy of another name is none of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,7 @@ def find_run(run: str | Path) -> Path:
 def checkpoint_folders(run: Path) -> dict[int, Path]:
     """The folders of all complete checkpoints by their number of updates, in no order."""
     marks = (run / "checkpoints").glob(f"*/{COMPLETE}")
-    return {int(mark.parent.name): mark.parent for mark in marks if mark.parent.name.isdigit()}
+    return {int(mark.parent.name): mark.parent for mark in marks if _NUMBER.fullmatch(mark.parent.name)}
 
 
 def find_checkpoint(run: str | Path, iteration: int | None = None) -> Checkpoint:
@@ -80,8 +83,22 @@ def find_checkpoint(run: str | Path, iteration: int | None = None) -> Checkpoint
 
 def read_config(run: str | Path) -> dict[str, Any]:
     """The resolved configuration that a run saved."""
-    config: dict[str, Any] = json.loads((find_run(run) / "config.json").read_text(encoding="utf-8"))
-    return config
+    return read_object(find_run(run) / "config.json")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        ValueError: if there is none in it.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"'{path}' is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"'{path}' holds {str(content)[:80]!r}; expected a JSON object")
+    return content
 
 
 def policy_of(config: dict[str, Any], player: str) -> str:

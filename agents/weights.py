@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -106,7 +107,21 @@ class AdapterWeights:
                 f" expected {self.settings.rank} and {self.settings.alpha}: set the policy's weights.rank and"
                 " weights.alpha"
             )
+        return read_tensors(path)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    try:
         return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged ({error}); delete its checkpoint's folder to go on from an earlier one"
+        ) from error
 
 
 class WholeWeights:
@@ -150,7 +165,7 @@ class WholeWeights:
         path = folder / MODEL_FILE
         if not path.is_file():
             raise ValueError(f"{str(folder)!r} holds no whole model; expected a file {path.name!r}")
-        return load_file(path)
+        return read_tensors(path)
 
 
 def _network(model: Any, trunk: Trunk | None = None) -> Network:

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from coplay.agents.runs import COMPLETE, checkpoint_folders
+from coplay.agents.weights import read_tensors
 
 STATE_VERSION = 1
 
@@ -83,15 +84,25 @@ def load_checkpoint(
     """Restore weights in place; return the loop's state and the optimisers' tensors.
 
     Raises:
-        CheckpointError: if the folder is not whole or of another version.
+        CheckpointError: if the folder is not whole, of another version, or of another update or other policies.
+        ValueError: if a file of tensors is damaged or does not fit.
     """
     state = read_state(folder)
+    if folder != checkpoint_path(folder.parents[1], state.update):
+        raise CheckpointError(
+            f"{folder}/state.json is of update {state.update}; expected that of the folder's name"
+        )
+    if set(state.policy_versions) != set(policies):
+        raise CheckpointError(
+            f"{folder}/state.json has the policies {sorted(state.policy_versions)}; expected {sorted(policies)}:"
+            " resume with the configuration that the run was started with"
+        )
     for name, policy in policies.items():
         policy.load(folder / "policies" / name)
     if critic is not None:
         critic.load(folder / "critic")
     optimizers = {
-        path.stem: load_file(path) for path in sorted((folder / "optimizers").glob("*.safetensors"))
+        path.stem: read_tensors(path) for path in sorted((folder / "optimizers").glob("*.safetensors"))
     }
     return state, optimizers
 

@@ -42,12 +42,24 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics file; a last line cut off by a crash is left out."""
+    """The lines of a metrics file; a last line cut off by a crash is left out.
+
+    Raises:
+        ValueError: if another line is damaged.
+    """
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            yield json.loads(line)
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        if not line.endswith(b"\n"):
+            continue
+        try:
+            values = json.loads(line)
+            int(values["update"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"line {number} of '{path}' is {line[:60]!r}; expected a JSON object with an 'update': delete it"
+            ) from error
+        yield values
 
 
 def _line(values: Mapping[str, Any]) -> str:

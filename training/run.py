@@ -5,7 +5,6 @@ import json
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from coplay.agents.critic import Critic, build_critic
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
-from coplay.agents.runs import pin_entrant
+from coplay.agents.runs import pin_entrant, read_object
 from coplay.agents.scripted import scripted_agent
 from coplay.games import Chance, Game
 from coplay.training.checkpoint import (
+    CheckpointError,
     LoopState,
     checkpoint_path,
     complete_checkpoints,
@@ -118,6 +118,12 @@ class Run:
         for name, policy in self.policies.items():
             policy.version = self.state.policy_versions[name]
             self.engine.publish(name)
+        wanted = [trainer.policy.name for trainer in self.trainers] + ["critic:"] * (self.critic is not None)
+        missing = [name for name in wanted if name not in optimizers]
+        if missing:
+            raise CheckpointError(
+                f"{folder} holds no optimiser state of {missing}; use an earlier checkpoint"
+            )
         for trainer in self.trainers:
             trainer.restore_optimizer(optimizers[trainer.policy.name])
         if self.critic is not None and self.critic_optimizer is not None:
@@ -189,9 +195,8 @@ def read_config(folder: Path) -> RunConfig:
     path = folder / "config.json"
     if not path.is_file():
         raise ConfigError(f"'{folder}' is no run folder: it holds no config.json; expected runs/NAME")
-    data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     try:
-        settings = RunConfig.model_validate(data)
+        settings = RunConfig.model_validate(read_object(path))
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(error, RunConfig)}") from None
     storage = settings.storage.model_copy(update={"folder": str(folder.parent)})

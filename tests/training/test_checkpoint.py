@@ -12,6 +12,7 @@ import torch
 from run_fakes import FULL, LORA, play_iteration, tiny_config, tiny_run
 from safetensors.torch import load_file, save_file
 
+from coplay.agents.runs import read_config as read_run
 from coplay.rollout_tree import read_rollouts
 from coplay.training.checkpoint import (
     COMPLETE,
@@ -27,7 +28,7 @@ from coplay.training.checkpoint import (
 )
 from coplay.training.loop import train
 from coplay.training.metrics import MetricsFile, read_metrics
-from coplay.training.run import Run, new_run, resume_run
+from coplay.training.run import Run, new_run, read_config, resume_run
 
 CRITIC = {"kind": "critic", "reward_scale": 5.0, "lr": 1e-2}
 TWO = {
@@ -272,6 +273,65 @@ def test_state_when_of_another_version_or_broken_then_one_sentence(tmp_path: Pat
     path.write_text("{")
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_state(path.parent)
+
+
+@pytest.mark.parametrize(
+    "file", ["optimizers/shared", "optimizers/critic:", "policies/shared/model", "critic/critic"]
+)
+def test_file_when_cut_empty_or_gone_after_the_mark_then_resume_names_it_b40(
+    tmp_path: Path, file: str
+) -> None:
+    """Damage that no order of writing guards against; the way out is told."""
+    run = tiny_run(tmp_path, {"update.num_updates": 1, "estimator": CRITIC})
+    train(run, silent)
+    path = checkpoint_path(run.folder, 1) / f"{file}.safetensors"
+    whole = path.read_bytes()
+    for damage in (b"", whole[: len(whole) // 2]):
+        path.write_bytes(damage)
+        with pytest.raises(ValueError, match=f"{file}.safetensors' is damaged .* earlier one"):
+            resume_run(run.folder)
+    path.unlink()
+    with pytest.raises(ValueError, match=r"holds no (optimiser state|whole model|critic)"):
+        resume_run(run.folder)
+
+
+def test_state_when_of_another_update_or_other_policies_then_refused(tmp_path: Path) -> None:
+    run = tiny_run(tmp_path, {"update.num_updates": 2})
+    train(run, silent)
+    path = checkpoint_path(run.folder, 2) / "state.json"
+    saved = json.loads(path.read_text())
+    for changes, told in (
+        ({"update": 1}, "is of update 1; expected that of the folder's name"),
+        ({"policy_versions": {}}, r"has the policies \[\]; expected \['shared'\]"),
+    ):
+        path.write_text(json.dumps(saved | changes))
+        with pytest.raises(CheckpointError, match=told):
+            resume_run(run.folder)
+
+
+def test_checkpoints_when_copies_of_other_names_lie_beside_then_not_seen(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, state(4), policies={}, critic=None, optimizers={})
+    for name in ("7", "²", "000004 copy", "latest", "0000009"):
+        (tmp_path / "checkpoints" / name).mkdir()
+        (tmp_path / "checkpoints" / name / COMPLETE).write_text("")
+    assert complete_checkpoints(tmp_path) == [4]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"name": "\xeb"}'])
+def test_config_when_it_is_no_json_object_then_the_file_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    for read in (read_config, read_run):
+        with pytest.raises(ValueError, match=r"config\.json' (is no JSON|holds .* expected a JSON object)"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("line", [b"\n", b"[1]\n", b'{"update": 1, "x\n', b"\xff\xfe\n", b'{"x": 1}\n'])
+def test_metrics_when_a_line_in_the_middle_is_damaged_then_it_is_named(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"update": 0}\n' + line + b'{"update": 2}\n')
+    with pytest.raises(ValueError, match=r"line 2 of '.*metrics\.jsonl'"):
+        MetricsFile(path, resume_from=3)
+    assert line in path.read_bytes()
 
 
 def test_kill_when_between_files_of_a_new_run_then_it_can_begin_again(tmp_path: Path) -> None:
