@@ -14,6 +14,19 @@ GROUP = "coplay.games"
 GameType = TypeVar("GameType", bound="type[Game[Any]]")
 
 _GAMES: dict[str, type[Game[Any]]] = {}
+_LOADING_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What a module may raise while it is imported: a broken plug-in must not stop games that are not its own."""
 _logger = logging.getLogger(__name__)
 
 
@@ -136,7 +149,7 @@ def _load(plugin: EntryPoint) -> None:
                 f"its class is named {getattr(loaded, 'name', None)!r}; expected the same name"
             )
         register_game(loaded)
-    except (ImportError, AttributeError, SyntaxError, GameRegistrationError) as error:
+    except _LOADING_ERRORS as error:
         raise GamePluginError(
             f"the plug-in {plugin.value!r} that announces game {plugin.name!r} cannot be loaded:"
             f" {type(error).__name__}: {error}"

@@ -152,6 +152,20 @@ def test_plugin_when_it_cannot_be_imported_then_reported_by_name(
         make_game("pluged")
 
 
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, TypeError, KeyError, NameError, OSError])
+def test_plugin_when_it_raises_anything_while_imported_then_other_games_are_not_stopped(
+    plugins: list[EntryPoint], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    class Raising(EntryPoint):
+        def load(self) -> None:
+            raise error("half installed")
+
+    plugins.append(Raising("broken", "somewhere:Game", "coplay.games"))
+    assert "iterated_matrix" in available_games()
+    with pytest.raises(GamePluginError, match=f"'broken' cannot be loaded: {error.__name__}"):
+        make_game("broken")
+
+
 def test_plugin_when_named_otherwise_than_its_class_then_refused(
     plugins: list[EntryPoint], shop: None
 ) -> None:
