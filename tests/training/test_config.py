@@ -180,7 +180,7 @@ def test_shipped_config_when_shrunken_then_trains_an_update(tmp_path: Path, name
     data["game"]["num_rounds"] = 2
     data["collect"] = {"num_groups": 2, "group_size": 2}
     data["update"]["num_updates"] = 1
-    data["evaluate"]["games"] = 1
+    data["evaluate"]["num_games"] = 1
     data["storage"]["folder"] = str(tmp_path)
     run = new_run(RunConfig.model_validate(data))
     lines: list[Any] = []
