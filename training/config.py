@@ -16,7 +16,7 @@ from coplay.agents.settings import (
 from coplay.games import Game, GameParameters
 from coplay.games.registry import game_class
 from coplay.training.messages import ConfigError, explain
-from coplay.training.schedules import Constant, Schedule
+from coplay.training.schedules import Constant, LearningRate, Schedule
 from coplay.training.schemes import EstimatorSettings, Independent, ReturnsEstimator, ShapingSettings
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
 
@@ -79,7 +79,7 @@ class ObjectiveSettings(Settings):
     """Entropy over the k likeliest tokens, renormalised; None = all allowed tokens."""
     entropy_mask_regex: str | None = None
     """Entropy only on turns whose reply the pattern is found in; None = all turns."""
-    kl_coefficient: float = Field(0.0, ge=0)
+    kl_coefficient: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Weight of the KL term to the reference policy (k3 estimator)."""
     kl_drop_likelier: bool = False
     """Leave out tokens which the reference finds likelier than the policy."""
@@ -107,7 +107,7 @@ class UpdateSettings(Settings):
 
     num_updates: int = Field(100, ge=1)
     """Iterations of the run, one update of each trained policy in each."""
-    lr: Schedule = Constant(level=5e-4)
+    lr: LearningRate = Constant(level=5e-4)
     """Learning rate of Adam, by update number."""
     gradient_clip: float | None = Field(1.0, gt=0)
     """Largest gradient norm of a policy."""

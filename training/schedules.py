@@ -6,7 +6,7 @@ A plain number in a configuration is a `Constant`.
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from coplay.agents.settings import Settings
 
@@ -31,7 +31,7 @@ class Constant(Settings):
     """Always the same; a plain number means this."""
 
     kind: Literal["constant"] = "constant"
-    level: float
+    level: float = Field(allow_inf_nan=False)
     """The number."""
 
     def value(self, step: int) -> float:
@@ -43,9 +43,9 @@ class Linear(Settings):
     """Held until `begin`, then a straight line until `end`, then held."""
 
     kind: Literal["linear"] = "linear"
-    initial: float
+    initial: float = Field(allow_inf_nan=False)
     """Value up to update `begin`."""
-    final: float
+    final: float = Field(allow_inf_nan=False)
     """Value from update `end` on."""
     begin: int = Field(0, ge=0)
     """Update at which the line starts."""
@@ -61,13 +61,13 @@ class Decay(Settings):
     """Multiplied by `factor` every so many updates, never below `floor`."""
 
     kind: Literal["decay"] = "decay"
-    start: float
+    start: float = Field(allow_inf_nan=False)
     """Value at update 0."""
     factor: float = Field(0.5, gt=0, le=1)
     """Multiplies the value each time."""
     every: int = Field(ge=1)
     """Updates between two multiplications."""
-    floor: float = 0.0
+    floor: float = Field(0.0, allow_inf_nan=False)
     """Lower bound."""
 
     def value(self, step: int) -> float:
@@ -79,9 +79,9 @@ class Tanh(Settings):
     """From 0 towards `limit`: limit · tanh(step / 2τ), the annealing of λ."""
 
     kind: Literal["tanh"] = "tanh"
-    limit: float
+    limit: float = Field(allow_inf_nan=False)
     """Value approached."""
-    tau: float = Field(gt=0)
+    tau: float = Field(gt=0, allow_inf_nan=False)
     """Time scale τ in updates; 76 % of the limit at 2τ."""
 
     def value(self, step: int) -> float:
@@ -92,11 +92,22 @@ class Tanh(Settings):
 def _number_to_constant(given: Any) -> Any:
     """A plain number as the settings of a constant; everything else is left to the union."""
     if isinstance(given, (int, float)) and not isinstance(given, bool):
-        return Constant(level=float(given))
+        return {"kind": "constant", "level": given}
     return given
+
+
+def _never_negative(schedule: "Constant | Linear | Decay | Tanh") -> "Constant | Linear | Decay | Tanh":
+    numbers = {name: value for name, value in schedule if isinstance(value, float)}
+    if min(numbers.values()) < 0:
+        raise ValueError(
+            f"a learning rate is {numbers}; expected no number below 0, which would train upwards"
+        )
+    return schedule
 
 
 Schedule = Annotated[
     Annotated[Constant | Linear | Decay | Tanh, Field(discriminator="kind")],
     BeforeValidator(_number_to_constant),
 ]
+
+LearningRate = Annotated[Schedule, AfterValidator(_never_negative)]

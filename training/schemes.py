@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from coplay.agents.settings import Settings, default_kind
 from coplay.training.messages import ConfigError
-from coplay.training.schedules import Constant, Schedule
+from coplay.training.schedules import Constant, LearningRate, Schedule
 
 Whitening = Literal["off", "batch", "tick"]
 
@@ -17,7 +17,7 @@ class ReturnsEstimator(Settings):
     kind: Literal["returns"] = "returns"
     discount: float = Field(0.9, ge=0, le=1)
     """gamma, per tick."""
-    reward_scale: float = Field(1.0, gt=0)
+    reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Divides raw rewards first; beta and penalties are in scaled units too."""
     baseline: Literal["leave_one_out", "running_mean", "none"] = "leave_one_out"
     """Mean of the others in the group (RLOO), mean of earlier iterations per (player, opponents), or nothing."""
@@ -29,13 +29,13 @@ class CriticEstimator(Settings):
     kind: Literal["critic"] = "critic"
     discount: float = Field(0.9, ge=0, le=1)
     """gamma, per tick."""
-    reward_scale: float = Field(1.0, gt=0)
+    reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Divides raw rewards first."""
     gae_lambda: Schedule = Constant(level=0.95)
     """lambda of GAE, by update number."""
     loss: Literal["huber", "mse"] = "huber"
     """Loss of the value against its target A + V."""
-    lr: Schedule = Constant(level=1e-3)
+    lr: LearningRate = Constant(level=1e-3)
     """Learning rate of the critic, by update number."""
     gradient_clip: float | None = Field(1.0, gt=0)
     """Largest gradient norm of the critic."""
