@@ -70,14 +70,14 @@ def show_usage(config: RunConfig) -> None:
 
 
 def _train(run: "Run") -> int:
+    from coplay.training.lock import sole_writer
     from coplay.training.loop import train
 
     config = run.config
     title = f"{config.name} (seed {config.seed})"
     players = run.game.spec.players
-    with Progress(
-        title, num_updates=config.update.num_updates, players=players, first=run.state.update
-    ) as progress:
+    progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
+    with sole_writer(run.folder), progress:
         train(run, progress.report)
     sys.stderr.write(f"run folder: {run.folder}\n")
     return 0

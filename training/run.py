@@ -33,6 +33,7 @@ from coplay.training.checkpoint import (
 )
 from coplay.training.config import RunConfig
 from coplay.training.estimators import CriticNotApplicableError
+from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
 from coplay.training.schemes import CriticEstimator
@@ -138,7 +139,7 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
     """Build a run and its folder.
 
     Raises:
-        ConfigError: if the folder exists and is not to be overwritten.
+        ConfigError: if the folder exists and is not to be overwritten, or another process trains in it.
     """
     folder = Path(config.storage.folder) / config.name
     if folder.exists() and any(folder.iterdir()):
@@ -149,6 +150,8 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
             )
         if not (folder / "config.json").exists():
             raise ConfigError(f"'{folder}' holds no config.json, so it is no run folder; it was not deleted")
+        with sole_writer(folder):
+            pass
     config = pin_starts(config)
     run = Run(config, folder=folder)
     if folder.exists():
