@@ -41,14 +41,17 @@ def _guarded(command: Callable[[], int]) -> int:
         if os.environ.get("COPLAY_TRACEBACK"):
             raise
         return _say(_sentence(error), 2)
-    except (ArithmeticError, KeyError, RuntimeError, OSError) as error:
+    except (ArithmeticError, KeyError, RuntimeError, OSError, ImportError) as error:
         if os.environ.get("COPLAY_TRACEBACK"):
             raise
         return _say(f"{_sentence(error)} (COPLAY_TRACEBACK=1 shows where)", 1)
 
 
 def _say(sentence: str, code: int) -> int:
-    sys.stderr.write(f"coplay: {sentence}\n")
+    """One line, in which nothing acts on the terminal: a reason may quote what a model said (law 10)."""
+    from coplay.rollout_tree.render import safe_text
+
+    sys.stderr.write(f"coplay: {safe_text(' '.join(sentence.splitlines()))}\n")
     return code
 
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -33,8 +33,12 @@ def main(arguments: Sequence[str]) -> int:
         "runs", nargs="+", metavar="RUN[@iteration][:player]", help="run folders or names in runs/"
     )
     parser.add_argument("--against", default=None, help="opponents, by comma (default: the run's anchors)")
-    parser.add_argument("--games", type=int, default=128, help="games per pairing and seat (default 128)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the evaluation's luck (default 0)")
+    parser.add_argument(
+        "--games", type=_at_least(1), default=128, help="games per pairing and seat (default 128)"
+    )
+    parser.add_argument(
+        "--seed", type=_at_least(0), default=0, help="seed of the evaluation's luck (default 0)"
+    )
     parser.add_argument("--json", type=Path, default=None, help="write the results there as well")
     asked = parser.parse_args(arguments)
     found = {}
@@ -50,6 +54,17 @@ def main(arguments: Sequence[str]) -> int:
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"is {value}; expected {least} or more")
+        return value
+
+    number.__name__ = "int"  # as argparse calls it
+    return number
 
 
 def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int, seed: int) -> list[Result]:
@@ -114,4 +129,4 @@ def print_results(title: str, results: Sequence[Result]) -> None:
             str(result.games),
             str(result.failed),
         )
-    Console(file=sys.stdout, width=110).print(table)
+    Console(file=sys.stdout, width=110, markup=False, emoji=False).print(table)

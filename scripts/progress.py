@@ -17,7 +17,7 @@ class Progress:
 
     def __init__(self, title: str, *, num_updates: int, players: tuple[str, ...], first: int = 0) -> None:
         self.title, self.num_updates, self.players, self.first = title, num_updates, players, first
-        self._console = Console(file=sys.stderr)
+        self._console = Console(file=sys.stderr, markup=False, emoji=False)  # names of players are plain text
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
         self._start = time.monotonic()
         self._smooth: dict[str, float] = {}

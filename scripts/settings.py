@@ -2,17 +2,18 @@
 
 import tomllib
 from collections.abc import Sequence
+from datetime import date, time
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from coplay.games import available_games
 from coplay.games.names import nearest
 from coplay.games.registry import game_class
 from coplay.training.config import RunConfig
-from coplay.training.messages import ConfigError, explain, field_hint, field_paths
+from coplay.training.messages import ConfigError, explain, field_hint, field_paths, model_variants
 
 DEFAULT_CONFIG = "dilemma_aligned"
 
@@ -30,7 +31,7 @@ def read_settings(config: str | None, flags: Sequence[str]) -> RunConfig:
     Raises:
         ConfigError: one sentence about the first thing that is wrong.
     """
-    data = _read_toml(config or DEFAULT_CONFIG)
+    data = _read_toml(DEFAULT_CONFIG if config is None else config)
     for path, value in sorted(parse_flags(flags), key=_kinds_first):
         _put(data, path, value)
     return check_settings(data)
@@ -96,17 +97,18 @@ def _read_toml(config: str) -> dict[str, Any]:
             f"{nearest(config, shipped)}"
         )
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' is no TOML: {error}") from None
 
 
 def _literal(word: str) -> Any:
-    """A TOML literal (number, true, list, table) or, if it is none, the word itself."""
+    """A TOML literal (number, true, list, table) or, if it is none, the word itself; no field is a date."""
     try:
-        return tomllib.loads(f"value = {word}")["value"]
+        value = tomllib.loads(f"value = {word}")["value"]
     except tomllib.TOMLDecodeError:
         return word
+    return word if isinstance(value, date | time) else value
 
 
 def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
@@ -123,9 +125,20 @@ def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
         node = below
     if path[-1] == "kind" and node.get("kind") != value:
         node.clear()
-    current = node.get(path[-1])
-    wants_list = isinstance(current, list) and not isinstance(value, list)
+    wants_list = isinstance(value, str) and _takes_several(path)
     node[path[-1]] = [value] if wants_list else value
+
+
+def _takes_several(path: list[str]) -> bool:
+    """True if a field of this path is a list, in any kind of its section."""
+    models: list[type[BaseModel]] = [RunConfig]
+    annotations: list[Any] = []
+    for part in path:
+        annotations = [m.model_fields[part].annotation for m in models if part in m.model_fields]
+        models = [found for annotation in annotations for found in model_variants(annotation)] or models
+        if path[0] == part == "game":
+            models = [game_class(name).Parameters for name in available_games()]
+    return any(get_origin(annotation) is tuple for annotation in annotations)
 
 
 def _kinds_first(flag: tuple[list[str], Any]) -> tuple[bool, int]:

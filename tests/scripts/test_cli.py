@@ -11,6 +11,7 @@ from run_fakes import tiny_run, tiny_settings
 
 from coplay.rollout_tree import read_rollouts
 from coplay.scripts.cli import COMMANDS, main
+from coplay.scripts.settings import read_settings
 from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
 
@@ -89,6 +90,13 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("evaluate nowhere", "'nowhere' is no run folder"),
         ("evaluate", "the following arguments are required"),
         ("evaluate x --games many", "invalid int value: 'many'"),
+        ("evaluate x --games 0", "argument --games: is 0; expected 1 or more"),
+        ("evaluate x --seed -1", "argument --seed: is -1; expected 0 or more"),
+        ("train three_players --evaluate.anchors grmi", "did you mean 'grim'?"),
+        ("train --update.lr nan", "'update.lr.level' is nan; input should be a finite number"),
+        ("train --update.lr -1", "a learning rate is {'level': -1.0}; expected no number below 0"),
+        ("train --estimator.reward-scale inf", "'estimator.reward_scale' is inf; input should be a finite"),
+        ("train --shaping.beta inf", "'shaping.beta.level' is inf; input should be a finite number"),
     ],
 )
 def test_bad_words_when_given_then_one_line_with_the_nearest_name(
@@ -114,6 +122,47 @@ def test_bad_file_when_given_then_one_line(capsys: pytest.CaptureFixture[str], t
     assert told in refused(capsys, "train", "bad.toml")
 
 
+def test_configuration_when_an_empty_word_or_no_text_then_refused_by_its_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An empty shell variable is not "no argument": that would train the default for minutes."""
+    assert "no configuration ''; expected a TOML file" in refused(capsys, "train", "")
+    Path("latin.toml").write_bytes('name = "Zoë"\n'.encode("latin-1"))
+    assert "'latin.toml' is no TOML: 'utf-8' codec can't decode" in refused(capsys, "train", "latin.toml")
+
+
+def test_flags_when_a_list_has_one_word_or_a_name_is_a_date_then_taken_as_meant() -> None:
+    Path("own.toml").write_bytes(b'\xef\xbb\xbf[game]\nkind = "iterated_matrix"\n')
+    config = read_settings("own.toml", ["--evaluate.anchors", "grim", "--name", "2026-11-30"])
+    assert (config.evaluate.anchors, config.name) == (("grim",), "2026-11-30")
+
+
+def test_error_when_it_quotes_terminal_codes_or_several_lines_then_one_harmless_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 10: a game that fails may quote what a model said."""
+
+    def fails(words: object) -> int:
+        raise RuntimeError("said \x1b[2J\nand \ud800")
+
+    monkeypatch.setattr("coplay.scripts.games.main", fails)
+    assert main(["games"]) == 1
+    err = capsys.readouterr().err
+    assert err == "coplay: said \\x1b[2J and \\ud800 (COPLAY_TRACEBACK=1 shows where)\n"
+
+
+def test_names_when_they_look_like_markup_then_shown_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--game.players", "[bold]", "[/x]", "--name", "odd", *SHRUNKEN, "--evaluate.every", "0"]
+    assert main(["train", "dilemma_independent", *words]) == 0
+    assert "return [bold] " in capsys.readouterr().err
+    Path("runs/odd[").mkdir()
+    Path("runs/odd").rename("runs/odd[/x]")
+    assert main(["evaluate", "runs/odd[/x]", "--games", "2", "--against", "grim"]) == 0
+    assert "runs/odd[/x]: mean" in capsys.readouterr().out
+
+
 def test_existing_folder_when_named_again_then_refused_unless_resumed_or_overwritten(
     capsys: pytest.CaptureFixture[str], finished: Path
 ) -> None:
@@ -133,6 +182,26 @@ def test_existing_folder_when_named_again_then_refused_unless_resumed_or_overwri
     with pytest.raises(ValueError, match=r"no run folder; it was not deleted"):
         new_run(check_settings(settings | {"name": "other"}), overwrite=True)
     assert Path("runs/other/diary.txt").exists()
+
+
+def test_folder_when_another_process_trains_in_it_then_refused_and_left_alone(
+    capsys: pytest.CaptureFixture[str], finished: Path
+) -> None:
+    """Two at once would double every line of metrics and prune each other's checkpoints."""
+    code = (
+        "import sys; from pathlib import Path; from coplay.training.lock import sole_writer\n"
+        "with sole_writer(Path('runs/tiny')): print('held', flush=True); sys.stdin.read()"
+    )
+    before = (finished / "metrics.jsonl").read_bytes()
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        for words in (["--resume", "runs/tiny"], ["--name", "tiny", "--overwrite", *SHRUNKEN]):
+            assert "another process trains in run folder 'runs/tiny'" in refused(capsys, "train", *words)
+        assert (finished / "metrics.jsonl").read_bytes() == before
+        other.kill()
+    assert main(["train", "--resume", "runs/tiny"]) == 0
 
 
 NOTHING_HEAVY = """
