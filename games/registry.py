@@ -82,6 +82,8 @@ def game_class(name: str) -> type[Game[Any]]:
         UnknownGameError: if there is none.
         GamePluginError: if a plug-in announces it and cannot be loaded.
     """
+    if not isinstance(name, str):
+        raise UnknownGameError(f"game {name!r} is unknown; expected a name")
     if name not in _GAMES:
         announced = _plugins()
         if name not in announced:

@@ -152,6 +152,12 @@ def test_plugin_when_it_cannot_be_imported_then_reported_by_name(
         make_game("pluged")
 
 
+@pytest.mark.parametrize("name", [3, ["split"], {"kind": "split"}, None])
+def test_game_when_its_name_is_no_text_then_unknown(name: object) -> None:
+    with pytest.raises(UnknownGameError, match="is unknown; expected a name"):
+        make_game(name)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("error", [RuntimeError, ValueError, TypeError, KeyError, NameError, OSError])
 def test_plugin_when_it_raises_anything_while_imported_then_other_games_are_not_stopped(
     plugins: list[EntryPoint], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
