@@ -17,7 +17,7 @@ from coplay.agents.critic import Critic, build_critic
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
-from coplay.agents.runs import pin_entrant, read_object
+from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
 from coplay.agents.scripted import scripted_agent
 from coplay.games import Chance, Game
 from coplay.training.checkpoint import (
@@ -153,6 +153,12 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
         with sole_writer(folder):
             pass
     config = pin_starts(config)
+    for name, policy in config.agents.policies.items():
+        if policy.start and find_policy_folder(policy.start).resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(
+                f"'agents.policies.{name}.start' is {policy.start!r}, which lies in the folder to be overwritten;"
+                " expected another name for this run (--name)"
+            )
     run = Run(config, folder=folder)
     if folder.exists():
         shutil.rmtree(folder)

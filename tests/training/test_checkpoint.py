@@ -27,6 +27,7 @@ from coplay.training.checkpoint import (
     save_checkpoint,
 )
 from coplay.training.loop import train
+from coplay.training.messages import ConfigError
 from coplay.training.metrics import MetricsFile, read_metrics
 from coplay.training.run import Run, new_run, read_config, resume_run
 
@@ -307,6 +308,17 @@ def test_state_when_of_another_update_or_other_policies_then_refused(tmp_path: P
         path.write_text(json.dumps(saved | changes))
         with pytest.raises(CheckpointError, match=told):
             resume_run(run.folder)
+
+
+def test_start_when_in_the_folder_to_be_overwritten_then_refused(tmp_path: Path) -> None:
+    """Deleted after loading, it would be gone on resume, or be the new run's own checkpoint of that number."""
+    run = tiny_run(tmp_path, {"update.num_updates": 1})
+    train(run, silent)
+    start = {"agents.policies": {"shared": {"weights": FULL, "start": f"{run.folder}@1:shared"}}}
+    with pytest.raises(ConfigError, match="lies in the folder to be overwritten"):
+        new_run(tiny_config(tmp_path, start), overwrite=True)
+    assert complete_checkpoints(run.folder) == [1]
+    assert new_run(tiny_config(tmp_path, {**start, "name": "next"})).folder.name == "next"
 
 
 def test_checkpoints_when_copies_of_other_names_lie_beside_then_not_seen(tmp_path: Path) -> None:
