@@ -113,7 +113,7 @@ class UpdateSettings(Settings):
     """Largest gradient norm of a policy."""
     micro_batch_tokens: int = Field(16384, ge=1)
     """Padded tokens of one forward pass; a longer row goes alone."""
-    num_threads: int = Field(1, ge=1)
+    num_threads: int = Field(1, ge=1, le=1024)
     """CPU threads; a resumed run reproduces the first one only at the same number."""
 
 

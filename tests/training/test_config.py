@@ -53,6 +53,11 @@ from coplay.training.run import read_config
             "expected one of 'constant', 'linear', 'decay', 'tanh'; did you mean 'linear'?",
         ),
         ("update.num_updates", 0, "'update.num_updates' is 0; input should be greater than or equal to 1"),
+        (
+            "update.num_threads",
+            10**5,
+            "'update.num_threads' is 100000; input should be less than or equal to 1024",
+        ),
         ("agents.model.hidden", 4, "'agents.model.hidden' is 4; input should be greater than or equal to 8"),
         (
             "objective.entropy_mask_regex",
