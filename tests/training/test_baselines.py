@@ -179,3 +179,22 @@ def test_running_mean_equals_the_plain_mean_of_all_returns():
     for start in range(0, 50, 5):
         state = running_mean_baseline(state, ["k"] * 5, returns[start : start + 5]).state
     assert state["k"][0] == pytest.approx(masked_mean(returns, None, 0).tolist(), abs=1e-12)
+
+
+def test_leave_one_out_is_unbiased_where_a_row_decides_how_long_it_plays_b61() -> None:
+    """Stop or continue, at most twice, 1 for each continuing: the expected gradient by enumeration is the exact one."""
+    p = 0.3
+    paths = [  # (probability, returns to go, gradient of log pi at each tick played)
+        (1 - p, [0.0], [-p]),
+        (p * (1 - p), [1.0, 0.0], [1 - p, -p]),
+        (p * p, [2.0, 1.0], [1 - p, 1 - p]),
+    ]
+    expected = 0.0
+    for chance, own, gradients in paths:
+        for other_chance, other, _ in paths:
+            rows = [[*row, *[0.0] * (2 - len(row))] for row in (own, other)]
+            mask = torch.tensor([[tick < len(row) for tick in range(2)] for row in (own, other)])
+            advantages = leave_one_out(torch.tensor(rows, dtype=torch.float64), [0, 0], mask=mask)[0].tolist()
+            gradient = sum(a * g for a, g in zip(advantages, gradients, strict=False))
+            expected += chance * other_chance * gradient
+    assert expected == pytest.approx((1 + 2 * p) * p * (1 - p), abs=1e-12)
