@@ -78,6 +78,7 @@ def behaviour_rates(trees: Iterable[RolloutTree]) -> dict[str, float]:
 
     `malformed/PLAYER` and `malformed/PLAYER/REASON`: share of his turns, every reason with its own key (B36);
     `retries/PLAYER`: turns asked again, an episode; `reply_tokens/PLAYER`: sampled tokens a reply;
+    `contexts/PLAYER`: contexts begun, an episode (more than one where a full one was left behind, rule 13);
     `cooperation/PLAYER`: share of steps in which he cooperated, in games whose info has `cooperated`;
     `claim/PLAYER[/ITEM]`: mean claim, in games whose info has `claims`.
     """
@@ -106,6 +107,7 @@ def _replies_of(player: str, turns: Sequence[Turn]) -> dict[str, float]:
     lengths = [sum(len(s.ids) for s in turn.segments if s.sampled) for turn in turns if turn.segments]
     if lengths:
         numbers[f"reply_tokens/{player}"] = sum(lengths) / len(lengths)
+        numbers[f"contexts/{player}"] = float(sum(turn.fresh_context for turn in turns))
     return numbers
 
 

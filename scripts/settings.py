@@ -103,7 +103,9 @@ def _read_toml(config: str) -> dict[str, Any]:
 
 
 def _literal(word: str) -> Any:
-    """A TOML literal (number, true, list, table) or, if it is none, the word itself; no field is a date."""
+    """A TOML literal (number, true, list, table), None for `null`, else the word itself; no field is a date."""
+    if word == "null":
+        return None
     try:
         value = tomllib.loads(f"value = {word}")["value"]
     except tomllib.TOMLDecodeError:

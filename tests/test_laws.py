@@ -48,7 +48,7 @@ from coplay.training.metrics import read_metrics
 from coplay.training.packets import exchange, make_packets
 from coplay.training.run import Run, new_run, resume_run
 from coplay.training.schemes import CriticEstimator, ReturnsEstimator
-from coplay.training.stages import collect_rollouts, update_critic
+from coplay.training.stages import NothingToTrainError, collect_rollouts, update_critic
 from coplay.training.trainer import Trainer
 from coplay.training.updates import NonFiniteLossError
 
@@ -859,6 +859,15 @@ def test_law_9_update_with_nothing_to_train_on_is_counted(tmp_path: Path) -> Non
     assert lines[1]["policy/ada/skipped"] == lines[1]["policy/bo/skipped"] == 0
     assert labels == ["ada@0", "ada@1"]
     assert weights_of(run) != before
+
+
+def test_law_9_run_that_never_finds_anything_to_train_on_stops_with_the_reason(tmp_path: Path) -> None:
+    """A single dead update is normal; a row of them ends the run (B90)."""
+    run = tiny_run(tmp_path, TWO_POLICIES | {"collect.max_failed_share": 1.0, "update.num_updates": 50})
+    spoil(run, "Ada", lambda seat: True)
+    with pytest.raises(NothingToTrainError, match=r"in 5 updates in a row.*rollout/count"):
+        train(run, silent)
+    assert run.state.update == 4
 
 
 def test_law_9_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ class Run:
             for name, policy in self.policies.items()
             if policy.trained and name in held
         ]
+        self.idle_updates = 0
+        """Updates in a row, up to now, that found nothing to train on."""
         versions = {name: policy.version for name, policy in self.policies.items()}
         self.state = LoopState(update=0, policy_versions=versions, running_means={})
 

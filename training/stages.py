@@ -21,6 +21,14 @@ COLLECT_EVERY = 100_000
 """New objects between two passes of Python's collector of reference cycles."""
 
 
+LARGEST_IDLE = 5
+"""Updates in a row that may find nothing to train on, before a run counts as dead (B90)."""
+
+
+class NothingToTrainError(RuntimeError):
+    """A run looks alive, but nothing of what it plays can be trained on."""
+
+
 class Clock:
     """Seconds of wall and processor time by stage of one iteration."""
 
@@ -129,7 +137,15 @@ def shape_credits(
         trainer.policy.name: trainer.credit(trajectories, table, advantages, packets, update=update)
         for trainer in run.trainers
     }
-    return {name: credit for name, credit in found.items() if credit is not None}
+    credits = {name: credit for name, credit in found.items() if credit is not None}
+    run.idle_updates = 0 if credits else run.idle_updates + 1
+    if run.idle_updates >= LARGEST_IDLE:
+        raise NothingToTrainError(
+            f"no policy had anything to train on in {run.idle_updates} updates in a row (the last: {len(trajectories)}"
+            " trajectories of games that were played to their end, none with a token that a trained policy sampled);"
+            " look at rollout/count/* in metrics.jsonl: games fail, or trained policies never move"
+        )
+    return credits
 
 
 def update_policies(run: Run, credits: Mapping[str, Credit], *, update: int) -> dict[str, Done]:

@@ -137,6 +137,12 @@ def test_flags_when_a_list_has_one_word_or_a_name_is_a_date_then_taken_as_meant(
     assert (config.evaluate.anchors, config.name) == (("grim",), "2026-11-30")
 
 
+def test_flag_when_it_says_null_then_the_field_is_none() -> None:
+    config = read_settings(None, ["--storage.keep", "null", "--update.gradient-clip", "null"])
+    assert config.storage.keep is None
+    assert config.update.gradient_clip is None
+
+
 def test_error_when_it_quotes_terminal_codes_or_several_lines_then_one_harmless_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
