@@ -1,5 +1,6 @@
 """Games by name: built-in ones, registered ones, and plug-ins of the entry-point group `coplay.games`."""
 
+import inspect
 import logging
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
@@ -59,6 +60,11 @@ def register_game(game: GameType) -> GameType:
         raise GameRegistrationError(
             f"{game!r} cannot be registered: expected class variables `name` (a string) and"
             f" `Parameters` (a subclass of GameParameters), got {name!r} and {parameters!r}"
+        )
+    if inspect.isabstract(game):
+        missing = ", ".join(sorted(game.__abstractmethods__))
+        raise GameRegistrationError(
+            f"{game!r} cannot be registered: it does not define {missing}; expected every method of Game"
         )
     kind = parameters.model_fields.get("kind")
     if kind is None or kind.default != name:

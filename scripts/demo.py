@@ -18,10 +18,11 @@ from coplay.training.metrics import read_metrics
 
 CONFIGS = {"each for itself": "dilemma_independent", "Advantage Alignment": "dilemma_aligned"}
 READING = """
-Two copies of one small language model meet for 10 rounds, writing A (cooperate) or B (defect). A round pays each
-3 for A/A, 1 for B/B; who plays B against A gets 5, the other 0. Each for itself they end in mutual defection (1.00 a
-round). With Advantage Alignment their credit includes what their replies did for each other: they cooperate (up to
-3.00), give an always-defecting opponent little, and lose little to it.
+Two copies of one small language model meet for 10 rounds, writing A (cooperate) or B (defect).
+A round pays each 3 for A/A, 1 for B/B; who plays B against A gets 5, the other 0.
+Each for itself they end in mutual defection (1.00 a round). With Advantage Alignment their
+credit includes what their replies did for each other: they cooperate (up to 3.00), give an
+always-defecting opponent little, and lose little to it.
 """
 
 

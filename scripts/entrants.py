@@ -1,26 +1,30 @@
 """Who can be named on a command line: scripted agents, a human, and `RUN[@iteration][:player]`."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from coplay.agents.human import human_factory
-from coplay.agents.runs import find_run, parse_entrant
+from coplay.agents.runs import find_run, parse_entrant, read_config
 from coplay.agents.scripted import SCRIPTED, scripted_agent
 from coplay.games.names import nearest
 from coplay.training.evaluate import Contestant
 from coplay.training.messages import ConfigError
+from coplay.training.seats import check_plays
 
 HUMAN = "human"
 
 
-def contestant(text: str, *, player: str, run_seed: int) -> Contestant:
-    """Whoever a word names, for one seat.
+def contestant(text: str, *, game: str, player: str, run_seed: int) -> Contestant:
+    """Whoever a word names, for one seat of a game.
 
     Raises:
-        ConfigError: if it names nobody.
+        ConfigError: if it names nobody, or a scripted agent without a rule for the game.
     """
     if text == HUMAN:
         return Contestant(label=HUMAN, factory=human_factory())
     if text in SCRIPTED:
+        check_plays(text, game, player)
         return Contestant(label=text, factory=scripted_agent(text))
     run, iteration, named = parse_entrant(text)
     if not is_run(run):
@@ -33,6 +37,17 @@ def contestant(text: str, *, player: str, run_seed: int) -> Contestant:
 
     agent = load_agent(run, named or player, iteration=iteration)
     return Contestant(label=agent.policy.label, factory=agent.factory(seed=run_seed))
+
+
+def trained_game(entrants: Iterable[str], game: str) -> dict[str, Any]:
+    """The parameters under which the first trained entrant learnt this game: its wording and rules; else none."""
+    for text in entrants:
+        run = parse_entrant(text)[0]
+        if text not in (*SCRIPTED, HUMAN) and is_run(run):
+            settings: dict[str, Any] = read_config(run)["game"]
+            if settings["kind"] == game:
+                return {name: value for name, value in settings.items() if name != "kind"}
+    return {}
 
 
 def is_run(text: str) -> bool:

@@ -78,9 +78,9 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
 
     def seated(agent: str, player: str) -> Contestant:
         if agent not in config.agents.policies:
-            return contestant(agent, player=player, run_seed=seed)
+            return contestant(agent, game=game.name, player=player, run_seed=seed)
         if agent not in loaded:
-            loaded[agent] = contestant(f"{folder}{at}:{agent}", player=player, run_seed=seed)
+            loaded[agent] = contestant(f"{folder}{at}:{agent}", game=game.name, player=player, run_seed=seed)
         return loaded[agent]
 
     home = {player: seated(agent, player) for player, agent in seats.items()}
@@ -101,7 +101,8 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
     names = config.evaluate.anchors if against is None else against
     first = game.spec.players[0]
     anchors = [
-        replace(contestant(name, player=first, run_seed=seed), name=name) for name in dict.fromkeys(names)
+        replace(contestant(name, game=game.name, player=first, run_seed=seed), name=name)
+        for name in dict.fromkeys(names)
     ]
     return evaluate(game, pairings(game.spec.players, own, home, anchors), games=games, seed=seed)
 

@@ -7,13 +7,14 @@ from coplay.games import make_game
 from coplay.games.names import nearest
 from coplay.rollout_tree import CollectPlan, collect_sync, plan_episodes
 from coplay.rollout_tree.render import render_text
-from coplay.scripts.entrants import contestant
+from coplay.scripts.entrants import contestant, trained_game
 from coplay.scripts.settings import parse_flags
 from coplay.training.messages import ConfigError
 
 USAGE = """coplay play GAME [--seats PLAYER=AGENT ...] [--seed S] [--game.parameter value]
 
 AGENT is a scripted agent's name, human, or RUN[@iteration][:player]; seats not named are human.
+A trained agent plays the game as it learnt it (wording, rounds, ...), but for what --game flags change.
 Example: coplay play iterated_matrix --seats Ada=human Bo=tit_for_tat --game.num-rounds 5
 """
 
@@ -37,14 +38,14 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(
                 f"unknown flag '--{'.'.join(path)}'; expected --seats, --seed or --game.parameter"
             )
-    game = make_game(name, **parameters)
+    game = make_game(name, **{**trained_game(seats.values(), name), **parameters})
     players = game.spec.players
     for player in seats:
         if player not in players:
             raise ConfigError(
                 f"--seats names {player!r}, but the players are {', '.join(players)}{nearest(player, players)}"
             )
-    seated = {p: contestant(seats.get(p, "human"), player=p, run_seed=seed) for p in players}
+    seated = {p: contestant(seats.get(p, "human"), game=name, player=p, run_seed=seed) for p in players}
     episodes = plan_episodes(
         game,
         run_seed=seed,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from coplay.agents.runs import find_run
 from coplay.scripts.progress import Progress
 from coplay.scripts.settings import DEFAULT_CONFIG, read_settings, shipped_configs
 from coplay.training.config import RunConfig
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(
                 "--resume takes its configuration from the run folder; expected no other argument"
             )
-        return resume_training(Path(resume))
+        return resume_training(find_run(resume))
     config = read_settings(words.pop(0) if words and not words[0].startswith("--") else None, words)
     if wants_help:
         show_usage(config)
@@ -79,6 +80,11 @@ def _train(run: "Run") -> int:
     players = run.game.spec.players
     progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
     with sole_writer(run.folder), progress:
+        if run.state.update >= config.update.num_updates:
+            sys.stderr.write(
+                f"all {config.update.num_updates} updates are done; train a new run from this one with"
+                f" --agents.policies.NAME.start {run.folder}\n"
+            )
         train(run, progress.report)
     sys.stderr.write(f"run folder: {run.folder}\n")
     return 0

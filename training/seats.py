@@ -35,7 +35,7 @@ def check_seats(
                 f" ({', '.join(map(repr, policies))}) and no scripted agent{nearest(agent, known)}"
             )
         if agent not in policies:
-            _check_plays(agent, game, f"agents.seats.{player}")
+            check_plays(agent, game, f"agents.seats.{player}")
 
 
 def check_anchors(anchors: Iterable[str], *, game: str) -> None:
@@ -45,10 +45,11 @@ def check_anchors(anchors: Iterable[str], *, game: str) -> None:
             raise ConfigError(
                 f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}"
             )
-        _check_plays(anchor, game, "evaluate.anchors")
+        check_plays(anchor, game, "evaluate.anchors")
 
 
-def _check_plays(agent: str, game: str, where: str) -> None:
+def check_plays(agent: str, game: str, where: str) -> None:
+    """Refuse a scripted agent that has no rule for the game."""
     able = [name for name, script in SCRIPTED.items() if script.games is None or game in script.games]
     if agent not in able:
         raise ConfigError(

@@ -1,6 +1,5 @@
 """What `coplay.agents` exports, and what it loads to do so."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,9 +29,3 @@ def test_names_when_asked_for_then_come_from_their_modules() -> None:
 def test_name_when_unknown_then_the_sentence_lists_what_there_is() -> None:
     with pytest.raises(AttributeError, match=r"'Polity'.*Policy"):
         _ = coplay.agents.Polity
-
-
-def test_readme_when_its_python_is_run_then_it_holds() -> None:
-    readme = Path(coplay.agents.__file__).parent / "README.md"
-    for block in re.findall(r"^```python\n(.*?)^```$", readme.read_text("utf-8"), re.MULTILINE | re.DOTALL):
-        subprocess.run([sys.executable, "-c", block], check=True, cwd=Path(sys.prefix))

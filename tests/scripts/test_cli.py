@@ -346,3 +346,21 @@ def test_command_when_installed_then_on_the_path(tmp_path: Path) -> None:
         check=True,
     )
     assert "iterated_matrix" in done.stdout
+
+
+def test_play_when_a_trained_agent_sits_then_under_the_wording_it_learnt(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(("train", "dilemma_independent", "--name", "one", *SHRUNKEN)) == 0
+    assert main(("play", "iterated_matrix", "--seats", "Ada=one", "Bo=grim", "--game.num-rounds", "2")) == 0
+    shown = capsys.readouterr().out
+    assert "x 2" in shown
+    assert "malformed" not in shown
+
+
+def test_scripted_agent_when_it_has_no_rule_for_the_game_then_refused_before_play(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "no rule for game 'iterated_matrix'" in refused(
+        capsys, "play", "iterated_matrix", "--seats", "Ada=greedy", "Bo=grim"
+    )
