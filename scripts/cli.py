@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train agents against each other from a configuration",
     "play": "watch agents play one game, or sit in",
     "evaluate": "returns and behaviour rates of trained agents against named opponents",
+    "recredit": "the credit of stored rollouts under other settings, beside the stored one",
     "games": "list the games, or describe one",
 }
 
