@@ -133,7 +133,8 @@ def _mapping(value: Any) -> list[tuple[str, Any]]:
 def counts(trees: Iterable[RolloutTree]) -> dict[str, float]:
     """How many episodes: all, `failed` (of them `timed_out`), `terminated`, `truncated`, `context_overflow`.
 
-    `failed/PLAYER` counts by whose agent failed; `failed/game` the game's own faults.
+    `failed/PLAYER` counts by whose agent failed; `failed/game` the game's own faults. Where episodes branch:
+    `branches`, and of them `branches_failed`.
     """
     names = ("episodes", "failed", "timed_out", "terminated", "truncated", "context_overflow")
     numbers = dict.fromkeys((f"count/{name}" for name in names), 0.0)
@@ -146,8 +147,20 @@ def counts(trees: Iterable[RolloutTree]) -> dict[str, float]:
             numbers[key] = numbers.get(key, 0.0) + 1
         elif tree.status in ("terminated", "truncated"):
             numbers[f"count/{tree.status}"] += 1
-            numbers["count/context_overflow"] += any("context_overflow" in step.info for step in tree.steps)
+            main = [step for step in tree.steps if not step.branch]
+            numbers["count/context_overflow"] += any("context_overflow" in step.info for step in main)
+            for key, count in _branch_counts(tree).items():
+                numbers[key] = numbers.get(key, 0.0) + count
     return numbers
+
+
+def _branch_counts(tree: RolloutTree) -> dict[str, float]:
+    """Nothing of an episode without branches."""
+    branches = {step.branch for step in tree.steps if step.branch}
+    failed = sum(step.status == "failed" for step in tree.steps)
+    return (
+        {"count/branches": float(len(branches)), "count/branches_failed": float(failed)} if branches else {}
+    )
 
 
 def _over_episodes(
