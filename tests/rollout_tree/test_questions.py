@@ -259,5 +259,5 @@ def test_kill_when_at_any_moment_then_every_finished_iteration_is_read_by_plain_
 
         files = tmp_path / "rollouts" / "episodes" / "*" / "*.parquet"
         table = duckdb.read_parquet(str(files), hive_partitioning=True)
-        rows = table.aggregate("iteration, count(*)").fetchall()
+        rows = table.aggregate("iteration::int, count(*)").fetchall()
         assert dict(rows)[finished - 1] == len(mixed(finished - 1, 8))
