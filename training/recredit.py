@@ -48,6 +48,8 @@ class Recredited:
     """The credit of a stored iteration under some settings, with every stage on the way."""
 
     config: RunConfig
+    number: int
+    """The iteration."""
     table: TickTable
     values: TickValues | None
     running_means: RunningMeans
@@ -136,6 +138,7 @@ def recredit(
             credits[name] = Credit(batch=batch, tokens=tokens)
     return Recredited(
         config=config,
+        number=stored.number,
         table=table,
         values=values,
         running_means=means,

@@ -7,61 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run_fakes import FULL, LORA, tiny_run
+from question_fakes import ALIGNED, ALONE, CRITIC, RUNS, TWO, finished
 
 from coplay.rollout_tree import CreditRow, read_credits
 from coplay.rollout_tree.estimates import EstimateRow, read_estimates, write_estimates
 from coplay.training.differences import compare_credits, credit_difference, rank_correlation
 from coplay.training.gradients import compare_gradients, gradient, sampling_run
-from coplay.training.loop import train
 from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
 from coplay.training.recredit import load_iteration, recredit, recredited_rows
-
-CRITIC = {
-    "kind": "critic",
-    "reward_scale": 5.0,
-    "lr": 1e-2,
-    "gae_lambda": {"kind": "tanh", "limit": 0.95, "tau": 1.0},
-}
-ALIGNED = {
-    "kind": "advantage_alignment",
-    "beta": {"kind": "linear", "initial": 0.9, "final": 0.1, "end": 3},
-}
-TWO = {
-    "agents.policies": {"ada": {"weights": LORA}, "bo": {"weights": FULL}},
-    "agents.seats": {"Ada": "ada", "Bo": "bo"},
-}
-SCRIPTED = {"agents.seats": {"Ada": "shared", "Bo": "tit_for_tat"}}
-THREE = {"game.players": ["Ada", "Bo", "Cy"]}
-LUCK = {"game": {"kind": "split", "wording": "terse", "num_rounds": 3}}
-ALONE = LUCK | {"collect": {"num_groups": 3, "group_size": 1}}
-
-RUNS: dict[str, dict[str, Any]] = {
-    "returns": {},
-    "critic": {"estimator": CRITIC},
-    "critic, aligned, two policies": TWO | {"estimator": CRITIC, "shaping": ALIGNED},
-    "critic, aligned, one seat scripted": SCRIPTED | {"estimator": CRITIC, "shaping": ALIGNED},
-    "aligned, three players": THREE | {"shaping": ALIGNED | {"include_current": True}},
-    "whitened": {"shaping": ALIGNED | {"whiten_before": "tick", "centre_after": "batch"}},
-    "shared reward, three players": THREE | {"shaping.kind": "shared_reward"},
-    "running mean": {"estimator.baseline": "running_mean"},
-    "no baseline, visited": {"estimator.baseline": "none", "objective.visitation": True},
-    "groups of one": ALONE,
-    "luck": LUCK | {"shaping": ALIGNED},
-    "critic, whitened, visited": {
-        "estimator": CRITIC,
-        "shaping.whiten_after": "batch",
-        "objective.visitation": True,
-    },
-}
-
-
-def finished(folder: Path, changes: dict[str, Any]) -> Path:
-    """The folder of a run of three updates."""
-    run = tiny_run(folder, changes)
-    train(run, lambda update, metrics: None)
-    return run.folder
 
 
 def columns(row: CreditRow) -> dict[str, Any]:
