@@ -73,7 +73,9 @@ class Script:
 
 def _random(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
     """Any move of the grammar, each equally likely."""
-    grammar, lot = observation.grammar, (agent.seat.seed, key.step, key.attempt)
+    grammar = observation.grammar
+    branch = (key.branch,) if key.branch else ()
+    lot = (agent.seat.seed, key.step, key.attempt, *branch)
     labels = grammar.labels()
     if labels is not None:
         action = grammar.parse(labels[derive_seed(*lot) % len(labels)])

@@ -1,12 +1,14 @@
 """What foreign code hands in, held against its contract: replies of agents, outcomes of games."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, get_args
 
 from coplay.agents.base import Finish, Reply, Sampling, Segment
 from coplay.games import GameSpec, Grammar, Observation, StepOutcome
+from coplay.rollout_tree.json_text import plain
 
 _FINISHES = frozenset(get_args(Finish))
 _INT, _FLOAT = frozenset({int}), frozenset({float})
@@ -108,3 +110,22 @@ def check_outcome(outcome: StepOutcome, spec: GameSpec) -> None:
         raise TypeError(f"step gave terminated, truncated, round_ended = {flags!r}; expected True or False")
     if not isinstance(outcome.info, Mapping):
         raise TypeError(f"step gave the info {outcome.info!r}; expected a mapping by name")
+
+
+def observed(observation: Observation) -> Observation:
+    """An observation that keeps its contract, its facts as JSON knows them."""
+    check_observation(observation)
+    facts = plain(observation.facts, "facts of an observation")
+    return observation if facts is observation.facts else replace(observation, facts=facts)
+
+
+def movers_in(movers: Sequence[str], players: Sequence[str]) -> tuple[str, ...]:
+    """Who is to move, in the game's order of players.
+
+    Raises:
+        ValueError: if somebody is named who does not play, or twice.
+    """
+    ordered = tuple([player for player in players if player in movers])
+    if len(ordered) != len(movers):
+        raise ValueError(f"to_move gave {movers!r}; expected some of the players {players!r}, each once")
+    return ordered

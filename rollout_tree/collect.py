@@ -2,7 +2,7 @@
 
 All replies of a wave are asked for together and awaited together, so an engine sees the whole wave in one
 batch, and the batch depends on ids alone (law 8). This module has the one boundary at which foreign code (of
-games and agents) may raise: such an episode is recorded as failed, the others go on (rule 12).
+games and agents) may raise: such an episode (or branch) is recorded as failed, the others go on (rule 12).
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from coplay.agents.base import ContextOverflowError, Reply
+from coplay.rollout_tree.grafting import make_tree
 from coplay.rollout_tree.plan import CollectPlan, Progress
 from coplay.rollout_tree.play import Ask, Play
 from coplay.rollout_tree.records import RolloutTree
@@ -37,35 +38,91 @@ def collect_sync(plan: CollectPlan) -> list[RolloutTree]:
 
 
 async def collect(plan: CollectPlan) -> list[RolloutTree]:
-    """Play all episodes of a plan to their end.
+    """Play all episodes of a plan to their end, and then all branches that it asks for.
+
+    Main lines are over before a branch begins, so branches change nothing about them. A branch that fails is
+    recorded as failed; its main line and its siblings stay.
 
     Returns:
         One tree for each episode, sorted by id, failed ones included.
 
     Raises:
-        TooManyFailedEpisodes: as soon as more than `max_failed_share` of the episodes have failed.
+        TooManyFailedEpisodes: as soon as more than `max_failed_share` of the episodes, or of the branches, have failed.
     """
-    spec = plan.game.spec
-    plays = [Play(plan.game, spec, p) for p in sorted(plan.episodes, key=lambda p: p.episode)]
-    failed: list[Play] = []
-    for play in plays:
-        _settle(play, _caught(play, play.start), failed)
-    num_turns = 0
-    live = [play for play in plays if play.asks]
-    while live:
-        _stop_if_too_many(plan, plays, failed)
-        num_turns += sum([len(play.asks) for play in live])
-        await _wave(plan, live, failed)
-        live = [play for play in live if play.asks]
-        if plan.on_wave is not None:
-            num_done = len(plays) - len(live)
-            plan.on_wave(
-                Progress(
-                    num_episodes=len(plays), num_done=num_done, num_failed=len(failed), num_turns=num_turns
-                )
-            )
-    _stop_if_too_many(plan, plays, failed)
-    return [play.tree() for play in plays]
+    spec, branching = plan.game.spec, plan.branching
+    mains = [
+        Play(plan.game, spec, episode, branching=branching)
+        for episode in sorted(plan.episodes, key=lambda p: p.episode)
+    ]
+    lines = _Lines(plan, mains)
+    await lines.play(mains)
+    if branching is not None:
+        for main in mains:
+            made = [Play(plan.game, spec, main.plan, origin=origin) for origin in main.origins()]
+            lines.branches[main] = made
+        await lines.play([branch for made in lines.branches.values() for branch in made])
+    return lines.trees()
+
+
+class _Lines:
+    """The main lines and branches of one collect, and how far they have come."""
+
+    def __init__(self, plan: CollectPlan, mains: Sequence[Play]) -> None:
+        self.branches: dict[Play, list[Play]] = {}
+        self._plan, self._mains = plan, mains
+        self._num_failed = self._num_turns = 0
+
+    def trees(self) -> list[RolloutTree]:
+        """Everything played so far."""
+        return [make_tree(self._plan.game.name, main, self.branches.get(main, ())) for main in self._mains]
+
+    async def play(self, plays: Sequence[Play]) -> None:
+        """Play all of them to their end, wave by wave."""
+        plan, failed = self._plan, list[Play]()
+        for play in plays:
+            _settle(play, _caught(play, play.start), failed)
+        live = [play for play in plays if play.asks]
+        while live:
+            self._stop_if_too_many(plays, failed)
+            self._num_turns += sum([len(play.asks) for play in live])
+            await _wave(plan, live, failed)
+            live = [play for play in live if play.asks]
+            if plan.on_wave is not None:
+                plan.on_wave(self._progress(plays, live, failed))
+        self._stop_if_too_many(plays, failed)
+        self._num_failed = len(failed)
+
+    def _progress(self, plays: Sequence[Play], live: Sequence[Play], failed: Sequence[Play]) -> Progress:
+        num_episodes, num_done, main = len(self._mains), len(plays) - len(live), plays[0].origin is None
+        return Progress(
+            num_episodes=num_episodes,
+            num_done=num_done if main else num_episodes,
+            num_failed=len(failed) if main else self._num_failed,
+            num_turns=self._num_turns,
+            num_branches=0 if main else len(plays),
+            num_branches_done=0 if main else num_done,
+        )
+
+    def _stop_if_too_many(self, plays: Sequence[Play], failed: Sequence[Play]) -> None:
+        plan = self._plan
+        if not failed or len(failed) <= plan.max_failed_share * len(plays):
+            return
+        first = failed[0]
+        failure, branch = first.failure, first.branch
+        assert failure is not None
+        seat = first.plan.seat_names.get(failure.player, "")
+        who = f"agent {seat!r} of player {failure.player!r}" if failure.player else "the game itself"
+        where = (
+            f"branch {branch!r} of episode {first.plan.episode!r}"
+            if branch
+            else f"episode {first.plan.episode!r}"
+        )
+        raise TooManyFailedEpisodes(
+            f"{len(failed)} of {len(plays)} {'branches' if branch else 'episodes'} of game {plan.game.name!r} failed,"
+            f" more than the share of {plan.max_failed_share} that is allowed; first in {where} at step"
+            f" {failure.step}: {who} raised {failure.reason}",
+            self.trees(),
+        ) from first.cause
 
 
 async def _wave(plan: CollectPlan, live: Sequence[Play], failed: list[Play]) -> None:
@@ -162,19 +219,3 @@ def _close(play: Play) -> Exception | None:
         if error is not None and not not_shown and not isinstance(error, ContextOverflowError):
             return error
     return None
-
-
-def _stop_if_too_many(plan: CollectPlan, plays: Sequence[Play], failed: Sequence[Play]) -> None:
-    if not failed or len(failed) <= plan.max_failed_share * len(plays):
-        return
-    first = failed[0]
-    failure = first.failure
-    assert failure is not None
-    seat = first.plan.seat_names.get(failure.player, "")
-    who = f"agent {seat!r} of player {failure.player!r}" if failure.player else "the game itself"
-    raise TooManyFailedEpisodes(
-        f"{len(failed)} of {len(plays)} episodes of game {plan.game.name!r} failed, more than the share of"
-        f" {plan.max_failed_share} that is allowed; first in episode {first.plan.episode!r} at step"
-        f" {failure.step}: {who} raised {failure.reason}",
-        [play.tree() for play in plays],
-    ) from first.cause

@@ -1,6 +1,7 @@
 """Ways through a tree by its parent links; never by the order of the list, never by recursion."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from coplay.rollout_tree.records import RolloutTree, Step
@@ -65,3 +66,64 @@ def main_line(tree: RolloutTree) -> tuple[Step, ...]:
     if len(path) != len(main):
         raise ValueError(f"the main line of episode {tree.episode!r} is not one path of {len(main)} steps")
     return tuple(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where one player's reply was sampled several times."""
+
+    step: Step
+    """The step of the main line, with the reply taken."""
+    player: str
+    branches: tuple[str, ...]
+    """Names of the branches that were played, each with another reply; at least one."""
+
+
+def branch_steps(tree: RolloutTree) -> dict[str, tuple[Step, ...]]:
+    """Name of each branch -> its own steps from first to last, in the order of their first ids.
+
+    A branch whose last step has the status `failed` was not played to its end.
+
+    Raises:
+        ValueError: if the links are broken, or a branch is not one path.
+    """
+    steps = steps_by_id(tree)
+    found: dict[str, list[Step]] = {}
+    for number in sorted(steps):
+        step = steps[number]
+        if step.branch:
+            line = found.setdefault(step.branch, [])
+            if line and step.parent != line[-1].id:
+                raise ValueError(
+                    f"branch {step.branch!r} of episode {tree.episode!r} is not one path: step {step.id} has the"
+                    f" parent {step.parent}; expected {line[-1].id}"
+                )
+            line.append(step)
+    return {branch: tuple(line) for branch, line in found.items()}
+
+
+def forks(tree: RolloutTree) -> tuple[Fork, ...]:
+    """The forks of the main line, by step and then by the ids of their branches; failed branches are left out.
+
+    Raises:
+        ValueError: if the links are broken, or a branch does not start beside a step of the main line.
+    """
+    after = {step.parent: step for step in main_line(tree)}
+    found: dict[tuple[int, str], list[str]] = {}
+    for branch, line in branch_steps(tree).items():
+        first = line[0]
+        if line[-1].status == "failed":
+            continue
+        deviators = {turn.player for turn in first.turns if not turn.trains_once_for}
+        if first.parent not in after or len(deviators) != 1:
+            raise ValueError(
+                f"branch {branch!r} of episode {tree.episode!r} starts after step {first.parent} with new replies of"
+                f" {sorted(deviators)}; expected a step of the main line and one player"
+            )
+        found.setdefault((after[first.parent].id, deviators.pop()), []).append(branch)
+    by_id = {step.id: step for step in after.values()}
+    ordered = sorted(found.items(), key=lambda entry: by_id[entry[0][0]].index)
+    return tuple(
+        Fork(step=by_id[step], player=player, branches=tuple(branches))
+        for (step, player), branches in ordered
+    )

@@ -7,6 +7,7 @@ from typing import Any
 from coplay.agents.base import AgentFactory
 from coplay.games import Game, derive_seed
 from coplay.games.names import nearest
+from coplay.rollout_tree.branching import BranchPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,11 @@ class Progress:
     """Episodes that are over, failed ones included."""
     num_failed: int
     num_turns: int
-    """Replies so far, in all episodes."""
+    """Replies so far, in all episodes and their branches."""
+    num_branches: int = 0
+    """Branches, known once all main lines are over."""
+    num_branches_done: int = 0
+    """Branches that are over, failed ones included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +48,26 @@ class CollectPlan:
     """What one call of `collect` plays, and what it puts up with.
 
     Raises:
-        ValueError: if an episode is named twice or its seats are not the players of the game.
+        ValueError: if an episode is named twice, its seats are not the players of the game, or branches are asked
+            for of somebody else.
     """
 
     game: Game[Any]
     episodes: tuple[EpisodePlan, ...]
     time_limit: float | None = None
     """Seconds of wall clock an episode may wait for replies, all its turns together; its waiting for other
-    episodes does not count. None: no limit."""
+    episodes does not count. A branch has the same time anew. None: no limit."""
     max_failed_share: float = 0.0
-    """Share of failed episodes above which `collect` raises."""
+    """Share of failed episodes (and of failed branches) above which `collect` raises."""
+    branching: BranchPlan | None = None
+    """Which replies are resampled once all main lines are over; None: none."""
     on_wave: Callable[[Progress], None] | None = None
     """Told after every wave, e.g. to show progress."""
 
     def __post_init__(self) -> None:
         players = self.game.spec.players
+        if self.branching is not None:
+            self.branching.check_players(players)
         names = [plan.episode for plan in self.episodes]
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if names.count(name) > 1})

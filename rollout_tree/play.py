@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any
 
 from coplay.agents.base import Agent, ContextOverflowError, Reply, Seat, TurnKey
@@ -12,15 +11,15 @@ from coplay.games import (
     Game,
     GameSpec,
     Malformed,
-    Move,
     Observation,
     derive_seed,
 )
-from coplay.rollout_tree.checks import check_observation, check_outcome, check_reply
+from coplay.rollout_tree.branching import BranchPlan, Forks, Luck, Origin
+from coplay.rollout_tree.checks import check_outcome, check_reply, movers_in, observed
 from coplay.rollout_tree.json_text import plain
 from coplay.rollout_tree.plan import EpisodePlan
-from coplay.rollout_tree.records import Failure, RolloutTree, Status, Step, Turn
-from coplay.rollout_tree.replies import ask_again, understand
+from coplay.rollout_tree.records import Failure, Status, Step, Turn
+from coplay.rollout_tree.replies import ask_again, closing_turn, turn_of, unanswered, understand
 
 
 @dataclass(slots=True)
@@ -33,9 +32,18 @@ class Ask:
 
 
 class Play:
-    """An episode in progress: who is asked now, what was played, and why it ended."""
+    """An episode, or a branch of one, in progress: who is asked now, what was played, and why it ended."""
 
-    def __init__(self, game: Game[Any], spec: GameSpec, plan: EpisodePlan) -> None:
+    def __init__(
+        self,
+        game: Game[Any],
+        spec: GameSpec,
+        plan: EpisodePlan,
+        *,
+        branching: BranchPlan | None = None,
+        origin: Origin | None = None,
+    ) -> None:
+        """Prepare a main line that `branching` may fork, or the branch that starts at `origin`."""
         self.plan = plan
         self.asks: list[Ask] = []
         """Who is to reply now; empty once the episode is over."""
@@ -46,7 +54,12 @@ class Play:
         self.waited = 0.0
         """Seconds spent waiting for replies."""
         self.movers: tuple[str, ...] = ()
+        self.origin = origin
         self._game, self._spec = game, spec
+        self._first = 0 if origin is None else origin.step
+        self.branch = "" if origin is None else origin.branch
+        luck = Luck(run_seed=plan.run_seed, iteration=plan.iteration, episode=plan.episode)
+        self._forks = None if branching is None else Forks(branching, luck)
         self._agents: dict[str, Agent] = {}
         self._state: Any = None
         self._round = 0
@@ -56,7 +69,10 @@ class Play:
         self._closing: dict[str, Turn] = {}
 
     def start(self) -> None:
-        """Seat the agents, open the game and ask its first players."""
+        """Seat the agents, open the game and ask its first players; or take a branch up where it starts."""
+        if self.origin is not None:
+            self._resume(self.origin)
+            return
         plan = self.plan
         for player in self._spec.players:
             self.culprit = player
@@ -72,18 +88,35 @@ class Play:
             )
         self.culprit = ""
         self._state = self._game.initial_state(Chance(plan.group_seed))
-        self.movers = self._to_move()
+        self.movers = movers_in(self._game.to_move(self._state), self._spec.players)
         if not self.movers:
             raise ValueError("the game is over before its first step; expected players to move")
-        self._ask()
+        self._ask(self.movers)
+
+    def _resume(self, origin: Origin) -> None:
+        """Go back to before the step, with the others' replies given, and ask one player anew."""
+        for player in self._spec.players:
+            self.culprit = player
+            agents = origin.before.agents if player == origin.player else origin.agents_after
+            self._agents[player] = agents[player].fork()
+        self.culprit = ""
+        self._state, self._round = origin.before.state, origin.before.round
+        self.movers = origin.before.movers
+        self._turns, self._actions = list(origin.held), dict(origin.actions)
+        self._ask((origin.player,))
+
+    @property
+    def _index(self) -> int:
+        """Number of the step that is being played."""
+        return self._first + len(self._steps)
 
     async def answer(self, ask: Ask) -> Reply:
         """The agent's reply to what he is asked now."""
         key = TurnKey(
             episode=self.plan.episode,
-            branch="",
+            branch=self.branch,
             player=ask.player,
-            step=len(self._steps),
+            step=self._index,
             attempt=ask.attempt,
         )
         return await self._agents[ask.player].reply(ask.observation, key)
@@ -119,63 +152,72 @@ class Play:
             rule = self._spec.malformed_rule
             penalty = rule.penalty
             if ask.attempt < rule.retries:
-                again = self._observed(ask_again(ask.observation, action))
+                again = observed(ask_again(ask.observation, action))
                 self.asks.append(Ask(ask.player, again, ask.attempt + 1))
         else:
             value = plain(action.value, "a move")
             recorded = action if value is action.value else replace(action, value=value)
         self._actions[ask.player] = action
         self._turns.append(
-            Turn(
-                player=ask.player,
-                observation=ask.observation,
-                reply=reply.text,
-                action=recorded,
-                segments=reply.segments,
-                policy=reply.policy,
-                finish=reply.finish,
-                attempt=ask.attempt,
-                sampling=reply.sampling,
-                tokenizer=reply.tokenizer,
-                fresh_context=reply.fresh_context,
-                penalty=penalty,
-            )
+            turn_of(ask.player, ask.observation, reply, recorded, attempt=ask.attempt, penalty=penalty)
         )
 
     def _step(self) -> None:
         self.culprit = ""
-        index = len(self._steps)
+        index, origin = self._index, self.origin
         actions = {player: self._actions[player] for player in self.movers}
-        luck = Chance(self.plan.group_seed, index + 1)
+        if self._forks is not None:
+            self._forks.after(index, actions, self._snapshot)
+        fresh = origin is not None and origin.fresh_luck
+        luck = Chance(self.plan.group_seed, index + 1, self.branch if fresh else "")
         self._state, outcome = self._game.step(self._state, actions, luck)
         check_outcome(outcome, self._spec)
-        self.movers = self._to_move()
+        self.movers = movers_in(self._game.to_move(self._state), self._spec.players)
         status: Status = "running"
+        info = plain(outcome.info, f"info of step {index}")
         if outcome.truncated:
             status = "truncated"
         elif outcome.terminated or not self.movers:
             status = "terminated"
-        self._record(index, status, outcome.rewards, plain(outcome.info, f"info of step {index}"))
+        elif self._cut_after(index, round_ended=outcome.round_ended):
+            status, info = "truncated", {**info, "branch_horizon": True}
+        self._record(index, status, outcome.rewards, info)
         self._round += outcome.round_ended
         if status == "running":
             if index + 1 >= self._spec.max_steps:
                 raise ValueError(
                     f"the game goes on after step {index}; its max_steps is {self._spec.max_steps}"
                 )
-            self._ask()
+            self._ask(self.movers)
+
+    def _cut_after(self, index: int, *, round_ended: bool) -> bool:
+        """True if a branch has reached its horizon with this step, which the game itself does not end."""
+        last = None if self.origin is None else self.origin.last_tick
+        if last is None:
+            return False
+        return (self._round >= last and round_ended) if self._spec.has_rounds else index >= last
+
+    def _snapshot(self) -> dict[str, Agent]:
+        """Forks of all agents as they stand."""
+        forks = {}
+        for player, agent in self._agents.items():
+            self.culprit = player
+            forks[player] = agent.fork()
+        self.culprit = ""
+        return forks
 
     def _record(
         self, index: int, status: Status, rewards: Mapping[str, float], info: Mapping[str, Any]
     ) -> None:
         turns = self._turns
-        if len(turns) > len(self._actions):  # retries came in later waves
+        if len(turns) > len(self._actions) or self.origin is not None:  # retries came in later waves
             turns.sort(key=lambda turn: self._spec.players.index(turn.player))
         step = Step(
             id=index,
             parent=index - 1 if index else None,
-            branch="",
+            branch=self.branch,
             index=index,
-            tick=self._round if self._spec.has_rounds else index,
+            tick=self.tick,
             turns=tuple(turns),
             rewards={player: float(rewards[player]) for player in self._spec.players},
             status=status,
@@ -184,23 +226,16 @@ class Play:
         self._steps.append(step)
         self._turns, self._actions = [], {}
 
-    def _to_move(self) -> tuple[str, ...]:
-        movers = self._game.to_move(self._state)
-        players = self._spec.players
-        ordered = tuple([player for player in players if player in movers])
-        if len(ordered) != len(movers):
-            raise ValueError(f"to_move gave {movers!r}; expected some of the players {players!r}, each once")
-        return ordered
+    @property
+    def tick(self) -> int:
+        """Tick of the step that is being played."""
+        return self._round if self._spec.has_rounds else self._index
 
-    def _ask(self) -> None:
-        for player in self.movers:
-            self.asks.append(Ask(player, self._observed(self._game.observe(self._state, player)), 0))
-
-    @staticmethod
-    def _observed(observation: Observation) -> Observation:
-        check_observation(observation)
-        facts = plain(observation.facts, "facts of an observation")
-        return observation if facts is observation.facts else replace(observation, facts=facts)
+    def _ask(self, players: Sequence[str]) -> None:
+        if self._forks is not None:
+            self._forks.before(self._index, self.tick, self._state, self.movers, self._snapshot)
+        for player in players:
+            self.asks.append(Ask(player, observed(self._game.observe(self._state, player)), 0))
 
     def _cut_short(self, overflows: Mapping[str, ContextOverflowError]) -> None:
         first = next(iter(overflows))
@@ -213,7 +248,7 @@ class Play:
         self.asks = []
         for turn in self._turns:
             if turn.attempt == 0:
-                self._closing[turn.player] = _unanswered(turn)
+                self._closing[turn.player] = unanswered(turn)
         self._agents = {p: agent for p, agent in self._agents.items() if p not in overflows}
 
     def closers(self) -> tuple[str, ...]:
@@ -225,28 +260,18 @@ class Play:
     def close(self, player: str) -> None:
         """Let a player's agent read the state after the last step, where V is asked for."""
         self.culprit = ""
-        observation = self._observed(self._game.observe(self._state, player))
+        observation = observed(self._game.observe(self._state, player))
         self.culprit = player
         reply = self._agents[player].close(observation)
         if reply is None:
             return
         check_reply(reply, self.plan.seat_names[player])
-        self._closing[player] = Turn(
-            player=player,
-            observation=observation,
-            reply="",
-            action=Move(value=None, text=""),
-            segments=reply.segments,
-            policy=reply.policy,
-            finish="none",
-            tokenizer=reply.tokenizer,
-            fresh_context=reply.fresh_context,
-        )
+        self._closing[player] = closing_turn(player, observation, reply)
 
     def fail(self, cause: Exception) -> None:
         """End the episode as failed; complete steps stay."""
         reason = f"{type(cause).__name__}: {cause}"
-        self.failure = Failure(player=self.culprit, step=len(self._steps), reason=reason)
+        self.failure = Failure(player=self.culprit, step=self._index, reason=reason)
         self.cause = cause
         self.asks = []
 
@@ -257,29 +282,18 @@ class Play:
             self._steps[-1] = replace(self._steps[-1], closing=turns)
         self._agents = {}
 
-    def tree(self) -> RolloutTree:
-        """What was played, as a record."""
-        plan = self.plan
-        return RolloutTree(
-            episode=plan.episode,
-            iteration=plan.iteration,
-            game=self._game.name,
-            group=plan.group,
-            group_seed=plan.group_seed,
-            seats={player: plan.seat_names[player] for player in self._spec.players},
-            steps=tuple(self._steps),
-            failure=self.failure,
-        )
+    def origins(self) -> tuple[Origin, ...]:
+        """The branches that a main line asks for, once it is over; none of a failed one."""
+        if self._forks is None or self.failure is not None:
+            return ()
+        return self._forks.origins(self._steps)
 
+    @property
+    def players(self) -> tuple[str, ...]:
+        """All players in the game's order."""
+        return self._spec.players
 
-def _unanswered(turn: Turn) -> Turn:
-    """A turn of a step that is not played, without its reply: its observation is the player's closing one."""
-    return replace(
-        turn,
-        reply="",
-        action=Move(value=None, text=""),
-        segments=tuple(takewhile(lambda segment: not segment.sampled, turn.segments)),
-        finish="none",
-        sampling=None,
-        penalty=0.0,
-    )
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What was played, numbered along this line."""
+        return tuple(self._steps)

@@ -9,7 +9,8 @@ from coplay.games import Action, Malformed, Observation
 
 SCHEMA_VERSION = 1
 
-Status = Literal["running", "terminated", "truncated"]
+Status = Literal["running", "terminated", "truncated", "failed"]
+"""How the game stands after a step; `failed` marks the step of a branch that could not be played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Turn:
     penalty: float = 0.0
     """Raw reward units taken from this attempt's credit (declared by the game for malformed replies)."""
     trains_once_for: str = ""
-    """Reserved for branches: the step whose copy of this held turn trains; empty on the main line."""
+    """In a branch, on turns held from the main line: the id of the step there, whose copy trains; else empty."""
 
     @property
     def malformed(self) -> bool:
@@ -53,7 +54,7 @@ class Step:
     parent: int | None
     """None for the first step."""
     branch: str
-    """Empty on the main line."""
+    """Empty on the main line; else the branch's name, the same on all its steps."""
     index: int
     """Place along its path, from 0: the game's step number."""
     tick: int
@@ -61,7 +62,7 @@ class Step:
     turns: tuple[Turn, ...]
     """In the order of the game's players, attempts in order."""
     rewards: Mapping[str, float]
-    """Raw, for every player."""
+    """Raw, for every player; empty where `status` is `failed`."""
     status: Status = "running"
     info: Mapping[str, Any] = field(default_factory=dict)
     closing: tuple[Turn, ...] = ()
@@ -81,7 +82,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutTree:
-    """One episode: its main line and, later, its branches."""
+    """One episode: its main line and its branches, whose steps name branch and parent."""
 
     episode: str
     """Unique in the run: `iteration/index`, zero-padded so that text order is play order."""

@@ -1,10 +1,12 @@
 """What becomes of a reply: which action it is, and what is asked again if it is no move."""
 
 from dataclasses import replace
+from itertools import takewhile
 
 from coplay.agents.base import Reply
 from coplay.games import Action, Grammar, Malformed, Move, Observation
 from coplay.games.replies import strip_reasoning
+from coplay.rollout_tree.records import Turn
 
 _FAULTS = {
     "empty": "Your reply was empty.",
@@ -43,4 +45,52 @@ def ask_again(observation: Observation, malformed: Malformed) -> Observation:
         text=f"{fault} Expected: {observation.grammar.describe()}.",
         fresh_context=False,
         facts={**observation.facts, "malformed": malformed.reason},
+    )
+
+
+def turn_of(
+    player: str, observation: Observation, reply: Reply, action: Action, *, attempt: int, penalty: float
+) -> Turn:
+    """The record of an observation and its reply."""
+    return Turn(
+        player=player,
+        observation=observation,
+        reply=reply.text,
+        action=action,
+        segments=reply.segments,
+        policy=reply.policy,
+        finish=reply.finish,
+        attempt=attempt,
+        sampling=reply.sampling,
+        tokenizer=reply.tokenizer,
+        fresh_context=reply.fresh_context,
+        penalty=penalty,
+    )
+
+
+def closing_turn(player: str, observation: Observation, reply: Reply) -> Turn:
+    """The record of an observation that was read and not answered."""
+    return Turn(
+        player=player,
+        observation=observation,
+        reply="",
+        action=Move(value=None, text=""),
+        segments=reply.segments,
+        policy=reply.policy,
+        finish="none",
+        tokenizer=reply.tokenizer,
+        fresh_context=reply.fresh_context,
+    )
+
+
+def unanswered(turn: Turn) -> Turn:
+    """A turn of a step that is not played, without its reply: its observation is the player's closing one."""
+    return replace(
+        turn,
+        reply="",
+        action=Move(value=None, text=""),
+        segments=tuple(takewhile(lambda segment: not segment.sampled, turn.segments)),
+        finish="none",
+        sampling=None,
+        penalty=0.0,
     )

@@ -12,7 +12,7 @@ from coplay.rollout_tree.records import SCHEMA_VERSION
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Table = Literal["episodes", "steps", "turns", "credits"]
+Table = Literal["episodes", "steps", "turns", "credits", "estimates"]
 VERSION_KEY = b"coplay.schema_version"
 
 
@@ -21,7 +21,13 @@ def arrow_schema(table: Table) -> "pa.Schema":
     """The schema of one table, with the version in its metadata."""
     import pyarrow as pa
 
-    makers = {"episodes": _episodes, "steps": _steps, "turns": _turns, "credits": _credits}
+    makers = {
+        "episodes": _episodes,
+        "steps": _steps,
+        "turns": _turns,
+        "credits": _credits,
+        "estimates": _estimates,
+    }
     fields = [pa.field(name, kind, nullable=name.startswith("?")) for name, kind in makers[table]().items()]
     fields = [field.with_name(field.name.removeprefix("?")) for field in fields]
     return pa.schema(fields, metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})
@@ -121,4 +127,19 @@ def _credits() -> dict[str, Any]:
         "player": word,
         **numbers,
         **{f"?{name}": pa.float32() for name in named},
+    }
+
+
+def _estimates() -> dict[str, Any]:
+    import pyarrow as pa
+
+    word, _, _ = _kinds()
+    return {
+        "episode": word,
+        "branch": word,
+        "player": word,
+        "tick": pa.int32(),  # one more than the path has where a critic was read: the state after the last
+        "?value": pa.float64(),  # null where no critic was read
+        "?running_mean": pa.float64(),  # null after the last tick
+        "?running_count": pa.float64(),
     }

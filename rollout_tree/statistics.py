@@ -6,7 +6,7 @@ in the player's name. Failed episodes are counted and otherwise left out; they a
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import fsum, isfinite
+from math import fsum, isfinite, prod
 from typing import Any, get_args
 
 from coplay.games import Malformed
@@ -26,7 +26,7 @@ def episode_returns(tree: RolloutTree) -> dict[str, float]:
 
 def returns(trees: Iterable[RolloutTree]) -> dict[str, float]:
     """Mean return of each player, `return/PLAYER`, and per tick, `return_per_tick/PLAYER`."""
-    return _over_episodes(trees, _returns_of)
+    return over_episodes(trees, _returns_of)
 
 
 def _returns_of(tree: RolloutTree) -> dict[str, float]:
@@ -39,11 +39,12 @@ def _returns_of(tree: RolloutTree) -> dict[str, float]:
 
 
 def welfare(trees: Iterable[RolloutTree]) -> dict[str, float]:
-    """Joint value of an episode: `welfare/sum`, `welfare/min`, and `welfare/gini` where nobody lost.
+    """Joint value of an episode: `welfare/sum`, `welfare/min`, and `welfare/gini` and `welfare/nash` where nobody lost.
 
-    Sum and minimum belong side by side: the sum alone rewards exploitation.
+    Sum and minimum belong side by side: the sum alone rewards exploitation. `welfare/nash` is the Nash product
+    Π_i G_i of the returns, with 0 for everyone as the point of disagreement.
     """
-    return _over_episodes(trees, _welfare_of)
+    return over_episodes(trees, _welfare_of)
 
 
 def _welfare_of(tree: RolloutTree) -> dict[str, float]:
@@ -51,6 +52,7 @@ def _welfare_of(tree: RolloutTree) -> dict[str, float]:
     numbers = {"welfare/sum": fsum(totals), "welfare/min": min(totals)}
     if min(totals) >= 0:
         numbers["welfare/gini"] = gini(totals)
+        numbers["welfare/nash"] = prod(totals)
     return numbers
 
 
@@ -82,7 +84,7 @@ def behaviour_rates(trees: Iterable[RolloutTree]) -> dict[str, float]:
     `cooperation/PLAYER`: share of steps in which he cooperated, in games whose info has `cooperated`;
     `claim/PLAYER[/ITEM]`: mean claim, in games whose info has `claims`.
     """
-    return _over_episodes(trees, _behaviour_of)
+    return over_episodes(trees, _behaviour_of)
 
 
 def _behaviour_of(tree: RolloutTree) -> dict[str, float]:
@@ -135,7 +137,8 @@ def _mapping(value: Any) -> list[tuple[str, Any]]:
 def counts(trees: Iterable[RolloutTree]) -> dict[str, float]:
     """How many episodes: all, `failed` (of them `timed_out`), `terminated`, `truncated`, `context_overflow`.
 
-    `failed/PLAYER` counts by whose agent failed; `failed/game` the game's own faults.
+    `failed/PLAYER` counts by whose agent failed; `failed/game` the game's own faults. Where episodes branch:
+    `branches`, and of them `branches_failed`.
     """
     names = ("episodes", "failed", "timed_out", "terminated", "truncated", "context_overflow")
     numbers = dict.fromkeys((f"count/{name}" for name in names), 0.0)
@@ -148,14 +151,26 @@ def counts(trees: Iterable[RolloutTree]) -> dict[str, float]:
             numbers[key] = numbers.get(key, 0.0) + 1
         elif tree.status in ("terminated", "truncated"):
             numbers[f"count/{tree.status}"] += 1
-            numbers["count/context_overflow"] += any("context_overflow" in step.info for step in tree.steps)
+            main = [step for step in tree.steps if not step.branch]
+            numbers["count/context_overflow"] += any("context_overflow" in step.info for step in main)
+            for key, count in _branch_counts(tree).items():
+                numbers[key] = numbers.get(key, 0.0) + count
     return numbers
 
 
-def _over_episodes(
+def _branch_counts(tree: RolloutTree) -> dict[str, float]:
+    """Nothing of an episode without branches."""
+    branches = {step.branch for step in tree.steps if step.branch}
+    failed = sum(step.status == "failed" for step in tree.steps)
+    return (
+        {"count/branches": float(len(branches)), "count/branches_failed": float(failed)} if branches else {}
+    )
+
+
+def over_episodes(
     trees: Iterable[RolloutTree], per_episode: Callable[[RolloutTree], Mapping[str, float]]
 ) -> dict[str, float]:
-    """Mean of every key over the episodes that have it."""
+    """Mean of every key over the episodes that have it; failed episodes and those without a step have none."""
     seen: dict[str, list[float]] = defaultdict(list)
     for tree in trees:
         if tree.failure is None and tree.steps:

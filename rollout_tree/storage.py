@@ -7,15 +7,23 @@ iteration that is played again replaces itself. The episodes file comes last: wh
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from coplay.rollout_tree.columns import episodes_table, steps_table, turns_table
 from coplay.rollout_tree.records import SCHEMA_VERSION, RolloutTree
 from coplay.rollout_tree.rows import trees_from_tables
 from coplay.rollout_tree.schema import VERSION_KEY, Table
+from coplay.rollout_tree.selection import (
+    Selection,
+    Wanted,
+    check_known,
+    matching_row_groups,
+    matching_rows,
+    selection,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,9 +32,13 @@ _LOG = logging.getLogger(__name__)
 _PARTITION = re.compile(r"iteration=(\d+)")
 ROW_GROUP = 1 << 16
 """Rows of a row group; bounds what a reader must hold at once."""
+STEPS_AT_ONCE = 1 << 14
+"""Steps that a reader makes records of at once: of a longer file it holds one stretch of episodes at a time."""
+View = Literal["conversations"]
+"""What is derived from the tables and lies beside them."""
 
 
-def part_path(run_dir: str | os.PathLike[str], table: Table, iteration: int, writer: int = 0) -> Path:
+def part_path(run_dir: str | os.PathLike[str], table: Table | View, iteration: int, writer: int = 0) -> Path:
     """Where the file of one table, iteration and writer stands."""
     return Path(run_dir) / "rollouts" / table / f"iteration={iteration:06d}" / f"part-{writer}.parquet"
 
@@ -62,18 +74,28 @@ def write_rollouts(
         write_part(part_path(run_dir, table, iteration, writer), content)
 
 
+def aside_path(path: Path) -> Path:
+    """Where a file stands until it is whole: Parquet tools pass over names that start with a dot."""
+    return path.parent / f".{path.name}.tmp"
+
+
 def write_part(path: Path, table: "pa.Table") -> None:
     """Write one Parquet file: aside first, then renamed, so that readers only ever see whole files."""
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.parent / f".{path.name}.tmp"
+    aside = aside_path(path)
     pq.write_table(table, aside, compression="zstd", row_group_size=ROW_GROUP)
     os.replace(aside, path)
 
 
-def read_part(path: Path) -> "pa.Table":
+def read_part(path: Path, columns: Sequence[str] | None = None, wanted: Wanted | None = None) -> "pa.Table":
     """Read one Parquet file of ours.
+
+    Args:
+        path: the file.
+        columns: only these; None reads all.
+        wanted: only rows that have one of these values in these columns of text, as stored.
 
     Raises:
         FileNotFoundError: if it is missing.
@@ -90,7 +112,7 @@ def read_part(path: Path) -> "pa.Table":
         with pq.ParquetFile(path) as file:
             version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"none").decode()
             if version == str(SCHEMA_VERSION):
-                return file.read()
+                return _rows_of(file, columns, wanted) if columns or wanted else file.read()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(
             f"{str(path)!r} is damaged: {error}; without it, only other iterations can be read"
@@ -100,8 +122,15 @@ def read_part(path: Path) -> "pa.Table":
     )
 
 
+def _rows_of(file: Any, columns: Sequence[str] | None, wanted: Wanted | None) -> "pa.Table":
+    columns = list(columns or file.schema_arrow.names)
+    needed = [*columns, *(name for name in wanted or () if name not in columns)]
+    chosen = matching_row_groups(file.metadata, wanted or {})
+    return matching_rows(file.read_row_groups(chosen, columns=needed), wanted or {}).select(columns)
+
+
 def parts(
-    run_dir: str | os.PathLike[str], table: Table, iteration: int | None = None
+    run_dir: str | os.PathLike[str], table: Table | View, iteration: int | None = None
 ) -> list[tuple[int, Path]]:
     """The whole files of a table with their iterations, in order; unfinished ones are skipped with a notice.
 
@@ -139,24 +168,62 @@ def _whole_files(folder: Path) -> list[Path]:
     return whole
 
 
-def read_rollouts(run_dir: str | os.PathLike[str], iteration: int | None = None) -> Iterator[RolloutTree]:
-    """Read stored episodes, file by file, equal to what was written (log-probs as float32).
+def read_rollouts(
+    run_dir: str | os.PathLike[str],
+    iteration: int | None = None,
+    *,
+    groups: Collection[str] | None = None,
+    players: Collection[str] | None = None,
+    status: Collection[str] | None = None,
+) -> Iterator[RolloutTree]:
+    """Read stored episodes, stretch by stretch, equal to what was written (log-probs as float32).
+
+    What is not asked for is not loaded: files of other iterations are not opened, row groups that cannot hold
+    an asked episode are not read, and no records are made of other rows.
 
     Args:
         run_dir: the folder of a run.
         iteration: only this one; None reads all, in order.
+        groups: only episodes of these groups.
+        players: only these players' turns; steps, rewards and seats stay whole.
+        status: only episodes that are `terminated`, `truncated`, `failed` or `running`.
 
     Raises:
         FileNotFoundError: at once, if nothing is stored there.
-        ValueError: if a file was written under another version of the schema.
+        ValueError: at once, if a group, player or status is unknown; or later, if a file was written under
+            another version of the schema.
     """
-    return _read(parts(run_dir, "episodes", iteration))
+    asked = selection(groups, players, status)
+    files = parts(run_dir, "episodes", iteration)
+    check_known(asked, (read_part(path, ("group", "seats")) for _, path in files))
+    return _read(files, asked)
 
 
-def _read(files: Sequence[tuple[int, Path]]) -> Iterator[RolloutTree]:
+def _read(files: Sequence[tuple[int, Path]], asked: Selection) -> Iterator[RolloutTree]:
     for iteration, path in files:
-        root = path.parents[2]
-        steps, turns = (
-            read_part(root / table / path.parent.name / path.name) for table in ("steps", "turns")
-        )
-        yield from trees_from_tables(read_part(path), steps, turns, iteration)
+        episodes = read_part(path, wanted=asked.episodes)
+        narrowed = bool(asked.episodes)
+        for stretch in _stretches(episodes):
+            one_of_many = narrowed or len(stretch) < len(episodes)
+            wanted = {"episode": set(stretch.column("episode").to_pylist())} if one_of_many else {}
+            if one_of_many and not len(stretch):
+                continue
+            steps = read_part(beside(path, "steps"), wanted=wanted)
+            turns = read_part(beside(path, "turns"), wanted={**wanted, **asked.turns})
+            yield from trees_from_tables(stretch, steps, turns, iteration)
+
+
+def beside(path: Path, table: Table) -> Path:
+    """The file of another table by the same writer."""
+    return path.parents[2] / table / path.parent.name / path.name
+
+
+def _stretches(episodes: "pa.Table") -> Iterator["pa.Table"]:
+    """Runs of episodes with at most `STEPS_AT_ONCE` steps together, or one episode."""
+    start, held = 0, 0
+    for place, size in enumerate(episodes.column("num_steps").to_pylist()):
+        if held and held + size > STEPS_AT_ONCE:
+            yield episodes.slice(start, place - start)
+            start, held = place, 0
+        held += size
+    yield episodes.slice(start)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coplay.agents.base import Segment
-from coplay.rollout_tree.paths import main_line
+from coplay.rollout_tree.paths import branch_steps, main_line
 from coplay.rollout_tree.records import RolloutTree, Step, Turn
 
 
@@ -15,7 +15,7 @@ class Row:
     """The tokens of one uninterrupted context (one training row), S tokens long."""
 
     ids: NDArray[np.int64]  # (S,)
-    sampled: NDArray[np.bool_]  # (S,) True on tokens the policy chose
+    sampled: NDArray[np.bool_]  # (S,) True on tokens the policy chose, and that train in this row
     log_probs: NDArray[np.float32]  # (S,) behaviour log-probs, 0 where not sampled
     turn: NDArray[np.int32]  # (S,) index into `Trajectory.turns`
     tick: NDArray[np.int32]  # (S,) tick of the turn; closing turns, which have none, carry the last one
@@ -37,6 +37,7 @@ class Trajectory:
 
     episode: str
     branch: str
+    """Empty on the main line."""
     group: str
     player: str
     policy: str
@@ -46,11 +47,13 @@ class Trajectory:
     turns: tuple[Turn, ...]
     """In order; the closing turn of a truncated game last."""
     turn_ticks: tuple[int, ...]
+    turn_steps: tuple[int, ...]
+    """Id of each turn's step."""
     rows: tuple[Row, ...]
     """Empty for agents without tokens."""
     value_points: tuple[ValuePoint, ...]
     rewards: NDArray[np.float64]  # (num_ticks,) raw, summed inside a round
-    acted: NDArray[np.bool_]  # (num_ticks,) True where the player has sampled tokens
+    acted: NDArray[np.bool_]  # (num_ticks,) True where the player has sampled tokens that train here
     truncated: bool
     """True: values beyond the last tick count; False: 0 beyond the end."""
 
@@ -73,16 +76,46 @@ def build_trajectories(tree: RolloutTree) -> tuple[Trajectory, ...]:
     """
     if tree.failure is not None:
         return ()
-    path = main_line(tree)
+    return _along(tree, main_line(tree), "")
+
+
+def branch_trajectories(tree: RolloutTree) -> tuple[Trajectory, ...]:
+    """Extract what each player lived through along each branch, from the episode's first step on.
+
+    Every turn trains once (rule 11): tokens of turns before the fork, and of turns held from the main line, stand
+    in these rows as context. Rewards are those of the whole path.
+
+    Returns:
+        For each branch that was played to its end, one trajectory for each player; none of a failed episode.
+
+    Raises:
+        ValueError: as `build_trajectories` does.
+    """
+    if tree.failure is not None:
+        return ()
+    main = main_line(tree)
+    places = {step.id: place for place, step in enumerate(main)}
+    found: list[Trajectory] = []
+    for branch, line in branch_steps(tree).items():
+        parent = line[0].parent
+        if line[-1].status != "failed":
+            shared = () if parent is None else main[: places[parent] + 1]
+            found += _along(tree, (*shared, *line), branch)
+    return tuple(found)
+
+
+def _along(tree: RolloutTree, path: tuple[Step, ...], branch: str) -> tuple[Trajectory, ...]:
+    """One trajectory for each player along a path; only turns of the branch itself train."""
     num_ticks = path[-1].tick + 1 if path else 0
     rewards = _rewards(tree, path, num_ticks)
-    builders = {player: _Builder(tree, player) for player in tree.seats}
+    builders = {player: _Builder(tree, player, branch) for player in tree.seats}
     for step in path:
         for turn in step.turns:
-            builders[turn.player].add(turn, step.tick)
+            trains = step.branch == branch and not turn.trains_once_for
+            builders[turn.player].add(turn, step, trains=trains)
     truncated = bool(path) and path[-1].status == "truncated"
     for turn in path[-1].closing if truncated else ():
-        builders[turn.player].add(turn, num_ticks - 1, closing=True)
+        builders[turn.player].add(turn, path[-1], closing=True)
     return tuple(
         builder.trajectory(rewards[:, place], truncated) for place, builder in enumerate(builders.values())
     )
@@ -128,10 +161,11 @@ class _RowBuilder:
 class _Builder:
     """One player's trajectory while its path is walked."""
 
-    def __init__(self, tree: RolloutTree, player: str) -> None:
-        self._tree, self._player = tree, player
+    def __init__(self, tree: RolloutTree, player: str, branch: str) -> None:
+        self._tree, self._player, self._branch = tree, player, branch
         self._turns: list[Turn] = []
-        self._ticks: list[int] = []
+        self._steps: list[Step] = []
+        self._acted: set[int] = set()
         self._rows: list[_RowBuilder] = []
         self._points: list[ValuePoint] = []
         self._tokenizer: str | None = None
@@ -139,13 +173,14 @@ class _Builder:
         """Last tick that has a value point."""
         self._closed = False
 
-    def add(self, turn: Turn, tick: int, *, closing: bool = False) -> None:
+    def add(self, turn: Turn, step: Step, *, trains: bool = True, closing: bool = False) -> None:
         """Append the tokens of the player's next turn."""
+        tick = step.tick
         if turn.policy != self._tree.seats[self._player]:
             raise self._fault(f"has a turn of {turn.policy!r}", repr(self._tree.seats[self._player]))
         number = len(self._turns)
         self._turns.append(turn)
-        self._ticks.append(tick)
+        self._steps.append(step)
         if not turn.segments:
             return
         if turn.tokenizer != self._tokenizer:
@@ -155,12 +190,12 @@ class _Builder:
         if not self._rows or (turn.fresh_context and self._rows[-1].runs):  # an empty row has no number
             self._rows.append(_RowBuilder())
         for segment in turn.segments:
-            self._append(segment, number, tick)
+            self._append(segment, number, tick, trains)
         if closing:
             self._value_point(tick + 1)
             self._closed = True
 
-    def _append(self, segment: Segment, turn: int, tick: int) -> None:
+    def _append(self, segment: Segment, turn: int, tick: int, trains: bool) -> None:
         length, row = len(segment.ids), self._rows[-1]
         if len(segment.log_probs) != (length if segment.sampled else 0):
             got = f"{len(segment.log_probs)} log-probs for {length} ids (sampled: {segment.sampled})"
@@ -170,9 +205,11 @@ class _Builder:
         if segment.sampled:
             if tick != self._read:
                 self._value_point(tick)
-            row.log_probs.extend(segment.log_probs)
+            if trains:
+                self._acted.add(tick)
+                row.log_probs.extend(segment.log_probs)
         row.ids.extend(segment.ids)
-        row.runs.append((length, segment.sampled, turn, tick))
+        row.runs.append((length, segment.sampled and trains, turn, tick))
 
     def _value_point(self, tick: int) -> None:
         """Read V at the last token so far."""
@@ -186,7 +223,7 @@ class _Builder:
         """Make the arrays."""
         num_ticks = len(rewards)
         acted = np.zeros(num_ticks, dtype=np.bool_)
-        acted[[point.tick for point in self._points if point.tick < num_ticks]] = True
+        acted[list(self._acted)] = True
         if truncated and self._rows and not self._closed:
             self._value_point(num_ticks)
         rows = tuple([builder.row() for builder in self._rows if builder.runs])
@@ -197,13 +234,14 @@ class _Builder:
         seats = self._tree.seats
         return Trajectory(
             episode=self._tree.episode,
-            branch="",
+            branch=self._branch,
             group=self._tree.group,
             player=self._player,
             policy=seats[self._player],
             opponents=tuple([name for player, name in seats.items() if player != self._player]),
             turns=tuple(self._turns),
-            turn_ticks=tuple(self._ticks),
+            turn_ticks=tuple([step.tick for step in self._steps]),
+            turn_steps=tuple([step.id for step in self._steps]),
             rows=rows,
             value_points=tuple(self._points),
             rewards=np.ascontiguousarray(rewards),

@@ -1,7 +1,7 @@
 """From a TOML file and flags to a run's configuration: the same fields, checked by the same models."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, time
 from importlib import resources
 from pathlib import Path
@@ -32,9 +32,22 @@ def read_settings(config: str | None, flags: Sequence[str]) -> RunConfig:
         ConfigError: one sentence about the first thing that is wrong.
     """
     data = _read_toml(DEFAULT_CONFIG if config is None else config)
-    for path, value in sorted(parse_flags(flags), key=_kinds_first):
+    return check_settings(_with_changes(data, parse_flags(flags)))
+
+
+def change_settings(config: RunConfig, changes: Iterable[tuple[list[str], Any]]) -> RunConfig:
+    """A run's configuration with parsed flags over it.
+
+    Raises:
+        ConfigError: one sentence about the first thing that is wrong.
+    """
+    return check_settings(_with_changes(config.model_dump(mode="json"), changes))
+
+
+def _with_changes(data: dict[str, Any], changes: Iterable[tuple[list[str], Any]]) -> dict[str, Any]:
+    for path, value in sorted(changes, key=_kinds_first):
         _put(data, path, value)
-    return check_settings(data)
+    return data
 
 
 def check_settings(data: dict[str, Any]) -> RunConfig:

@@ -67,7 +67,7 @@ def returns_estimate(
         table.rewards, discount=settings.discount, mask=table.mask, bootstrap=bootstrap
     )
     alone = _alone(table)
-    running = running_mean_baseline(running_means, _mean_keys(table), returns, mask=table.mask)
+    running = running_mean_baseline(running_means, mean_keys(table), returns, mask=table.mask)
     if settings.baseline == "leave_one_out":
         advantages = torch.where(
             alone, returns - running.baselines, leave_one_out(returns, table.group_ids, mask=table.mask)
@@ -156,7 +156,8 @@ def _alone(table: TickTable) -> Tensor:
     return segment_sum(table.mask.double(), table.group_ids, groups)[table.group_ids] == 1
 
 
-def _mean_keys(table: TickTable) -> list[str]:
+def mean_keys(table: TickTable) -> list[str]:
+    """Key of each path's running mean: the player and the names of his opponents, versions left out."""
     return [
         running_mean_key(key.player, [policy.partition("@")[0] for policy in others.split("+")])
         for key, others in zip(table.keys, table.opponents, strict=True)

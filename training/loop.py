@@ -41,7 +41,7 @@ def train(run: Run, report: Report) -> None:
         critic_metrics = update_critic(run, reading, table, advantages, update=update)
         clock.lap("update")
 
-        store_rollouts(run, update, trees, table, advantages, done)
+        store_rollouts(run, update, trees, table, advantages, done, reading.values)
         clock.lap("record")
         values = iteration_metrics(run, trees, advantages, done) | critic_metrics | clock.metrics()
         metrics.append(update, values)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,9 +20,12 @@ from coplay.rollout_tree import (
     write_credits,
     write_rollouts,
 )
+from coplay.rollout_tree.estimates import EstimateRow, write_estimates
+from coplay.training.baselines import RunningMeans
+from coplay.training.estimators import mean_keys
 from coplay.training.evaluate import Contestant, evaluate, pairings, score
 from coplay.training.metrics import merged, prefixed
-from coplay.training.records import Estimate, TickTable
+from coplay.training.records import Estimate, TickTable, TickValues
 from coplay.training.run import Run
 from coplay.training.trainer import Done
 
@@ -35,13 +39,15 @@ def store_rollouts(
     table: TickTable,
     advantages: Estimate,
     done: Mapping[str, Done],
+    values: TickValues | None,
 ) -> None:
-    """Write this iteration's tables, if it is one of those that are kept."""
+    """Write this iteration's tables, if it is one of those that are kept; `values` as the critic read them."""
     storage = run.config.storage
     if not storage.every or update % storage.every:
         return
     write_rollouts(run.folder, update, trees)
     if storage.credits:
+        write_estimates(run.folder, update, estimate_rows(table, run.state.running_means, values))
         rows = [row for one in done.values() for row in credit_rows(table, advantages, one)]
         write_credits(run.folder, update, rows)
 
@@ -78,6 +84,24 @@ def credit_rows(table: TickTable, advantages: Estimate, done: Done) -> Iterator[
             row=row,
             **{name: array[start:end] for name, array in arrays.items()},
         )
+
+
+def estimate_rows(
+    table: TickTable, running_means: RunningMeans, values: TickValues | None
+) -> list[EstimateRow]:
+    """What was known of each path before the iteration: its running mean, and what the critic read."""
+    rows = []
+    for row, (key, name, length) in enumerate(
+        zip(table.keys, mean_keys(table), table.mask.sum(dim=1).tolist(), strict=True)
+    ):
+        means, counts = (np.zeros(length), np.zeros(length))
+        for laid, known in zip((means, counts), running_means.get(name, ((), ())), strict=True):
+            laid[: len(known)] = known[:length]
+        read = None
+        if values is not None:
+            read = np.append(values.values[row, :length].numpy(), float(values.bootstrap[row]))
+        rows.append(EstimateRow(**key._asdict(), running_mean=means, running_count=counts, value=read))
+    return rows
 
 
 def advance(run: Run, advantages: Estimate) -> None:

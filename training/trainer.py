@@ -23,6 +23,18 @@ from coplay.training.updates import StepPlan, policy_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TickCredit:
+    """What shaping made of the advantages of one policy's b paths, by tick."""
+
+    rows: Tensor
+    """(b,) their rows in the tick table."""
+    shaped: Tensor
+    """(b, S) after shaping."""
+    credits: Tensor
+    """(b, S) after whitening or centring it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Credit:
     """The action tokens of one policy and what each is credited with."""
 
@@ -63,6 +75,47 @@ def shape_credit(
     return own
 
 
+def shape_ticks(
+    config: RunConfig,
+    policy: str,
+    players: Sequence[str],
+    table: TickTable,
+    estimate: Estimate,
+    packets: Sequence[AdvantagePacket],
+    *,
+    update: int,
+) -> TickCredit:
+    """The credit by tick of all paths that `policy` (`name@version`) played, before penalties and gamma^t."""
+    shaping = config.shaping
+    rows = torch.tensor([row for row, name in enumerate(table.policies) if name == policy])
+    mask = table.mask[rows]
+    others = exchange([table.keys[int(row)] for row in rows], packets, players)
+    beta = shaping.beta.value(update) if isinstance(shaping, AdvantageAlignment) else 0.0
+    shaped = shape_credit(
+        shaping,
+        estimate.advantages[rows],
+        _widened(others, mask),
+        mask,
+        discount=config.estimator.discount,
+        beta=beta,
+    )
+    credits = normalised(
+        shaped, table.acted[rows], whitening=shaping.whiten_after, centring=shaping.centre_after
+    )
+    return TickCredit(rows=rows, shaped=shaped, credits=credits)
+
+
+def credit_tokens(config: RunConfig, table: TickTable, batch: TokenBatch, credit: TickCredit) -> Tensor:
+    """(N,) what each action token is credited with: its tick's credit, less its penalty, times gamma^t if asked."""
+    by_path = torch.zeros(table.mask.shape, dtype=credit.credits.dtype)
+    by_path = by_path.index_copy(0, credit.rows, credit.credits)
+    tokens = token_credits(by_path, batch.path, batch.tick) - batch.penalty
+    if config.objective.visitation:
+        visited = visitation_weights(table.mask, config.estimator.discount, dtype=tokens.dtype)
+        tokens = tokens * token_credits(visited, batch.path, batch.tick)
+    return tokens
+
+
 class Trainer:
     """Trains one policy; owns its optimiser and nothing else."""
 
@@ -82,32 +135,19 @@ class Trainer:
         update: int,
     ) -> Credit | None:
         """The credit of every action token this policy sampled; None if it sampled none."""
-        objective, shaping = self.config.objective, self.config.shaping
         batch = token_batch(
             in_table_order(trajectories, table),
             policy=self.policy.label,
             trie_of=self.policy.chat.trie,
             reward_scale=self.config.estimator.reward_scale,
-            entropy_mask_regex=objective.entropy_mask_regex,
+            entropy_mask_regex=self.config.objective.entropy_mask_regex,
         )
         if batch is None:
             return None
-        rows = torch.tensor([row for row, name in enumerate(table.policies) if name == self.policy.label])
-        mask = table.mask[rows]
-        own = estimate.advantages[rows]
-        others = exchange([table.keys[int(row)] for row in rows], packets, self.players)
-        beta = shaping.beta.value(update) if isinstance(shaping, AdvantageAlignment) else 0.0
-        discount = self.config.estimator.discount
-        shaped = shape_credit(shaping, own, _widened(others, mask), mask, discount=discount, beta=beta)
-        shaped = normalised(
-            shaped, table.acted[rows], whitening=shaping.whiten_after, centring=shaping.centre_after
+        shaped = shape_ticks(
+            self.config, self.policy.label, self.players, table, estimate, packets, update=update
         )
-        by_path = torch.zeros(table.mask.shape, dtype=shaped.dtype).index_copy(0, rows, shaped)
-        tokens = token_credits(by_path, batch.path, batch.tick) - batch.penalty
-        if objective.visitation:
-            visited = visitation_weights(table.mask, discount, dtype=tokens.dtype)
-            tokens = tokens * token_credits(visited, batch.path, batch.tick)
-        return Credit(batch=batch, tokens=tokens)
+        return Credit(batch=batch, tokens=credit_tokens(self.config, table, batch, shaped))
 
     def step(self, credit: Credit, *, update: int, folder: Path) -> UpdateResult:
         """Move the policy's weights once and count its version up."""

@@ -51,7 +51,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     [
         (
             "trian",
-            "unknown command 'trian'; expected one of train, play, evaluate, games; did you mean 'train'?",
+            f"unknown command 'trian'; expected one of {', '.join(COMMANDS)}; did you mean 'train'?",
         ),
         ("train --collect.num-grups 3", "unknown flag '--collect.num_grups'; did you mean 'num_groups'?"),
         ("train --collect.lr 1", "unknown flag '--collect.lr'; did you mean 'estimator.lr' or 'update.lr'?"),

@@ -1,0 +1,169 @@
+"""How players answer one another, and what their replies are like: per episode first, then averaged (B60).
+
+What a game means is what it says in a step's `info`, by these keys; a game that says nothing has no such number:
+`cooperated` (player -> true or false), `agreed` (true or false), `efficient` (a list of player -> reward: the
+reward vectors of that step on which no player can gain without another's loss).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import dist, fsum
+from typing import Any
+
+from coplay.rollout_tree.paths import main_line
+from coplay.rollout_tree.records import RolloutTree, Step
+from coplay.rollout_tree.statistics import (
+    behaviour_rates,
+    counts,
+    episode_returns,
+    over_episodes,
+    returns,
+    welfare,
+)
+
+
+def reciprocity(trees: Iterable[RolloutTree]) -> dict[str, float]:
+    """How each player's move depends on the move before, in games whose info has `cooperated`.
+
+    C is to cooperate, D to defect; *the others* cooperated if all did, and defected if one did. Steps count in
+    which the game says `cooperated` of every player; t-1 and t-2 are such steps before t on the main line.
+
+    - `reciprocity/P` = P(C at t | the others C at t-1);
+    - `retaliation/P` = P(D at t | the others D at t-1);
+    - `forgiveness/P` = P(C at t | P D and the others C at t-1, the others D at t-2): once his answer to a
+      defection was met by cooperation, he cooperates again. Tit for tat has 1, grim has 0;
+    - `cooperates_after/P/XY` = P(C at t | P himself X and the others Y at t-1): his memory-one strategy;
+    - `opens/P`: share of episodes whose first step he cooperates in.
+
+    An episode in which a condition never holds has no such key, so it is never a rate of 0.
+    """
+    return over_episodes(trees, _reciprocity_of)
+
+
+def _reciprocity_of(tree: RolloutTree) -> dict[str, float]:
+    said = [moves for step in main_line(tree) if (moves := _cooperated(step, tree.players)) is not None]
+    seen: dict[str, list[bool]] = defaultdict(list)
+    for player in tree.players:
+        own = [moves[player] for moves in said]
+        others = [all(c for other, c in moves.items() if other != player) for moves in said]
+        if own:
+            seen[f"opens/{player}"].append(own[0])
+        for t in range(1, len(own)):
+            key = f"{'DC'[own[t - 1]]}{'DC'[others[t - 1]]}"
+            seen[f"cooperates_after/{player}/{key}"].append(own[t])
+            if others[t - 1]:
+                seen[f"reciprocity/{player}"].append(own[t])
+            else:
+                seen[f"retaliation/{player}"].append(not own[t])
+            if t >= 2 and key == "DC" and not others[t - 2]:
+                seen[f"forgiveness/{player}"].append(own[t])
+    return {key: sum(values) / len(values) for key, values in seen.items()}
+
+
+def _cooperated(step: Step, players: Sequence[str]) -> dict[str, bool] | None:
+    """What the game says of every player of at least two, or None."""
+    told = step.info.get("cooperated")
+    if not isinstance(told, Mapping) or len(players) < 2:
+        return None
+    moves = {player: told.get(player) for player in players}
+    known = {player: move for player, move in moves.items() if isinstance(move, bool)}
+    return known if len(known) == len(players) else None
+
+
+def exploitation(trees: Iterable[RolloutTree]) -> dict[str, float]:
+    """`exploitation/P/Q`: P's return minus Q's, for every ordered pair of players."""
+    return over_episodes(trees, _exploitation_of)
+
+
+def _exploitation_of(tree: RolloutTree) -> dict[str, float]:
+    totals = episode_returns(tree)
+    return {
+        f"exploitation/{one}/{other}": totals[one] - totals[other]
+        for one in totals
+        for other in totals
+        if one != other
+    }
+
+
+def outcomes(trees: Iterable[RolloutTree]) -> dict[str, float]:
+    """What games say of a step's outcome: `agreement` and `pareto_distance`.
+
+    `agreement` is the share of the steps whose info has `agreed` in which it is true. `pareto_distance` is the
+    mean over the steps whose info has `efficient` of min_e |r - e|, the Euclidean distance of the reward vector
+    r of that step to the nearest efficient one; 0 if no reward was left on the table.
+    """
+    return over_episodes(trees, _outcomes_of)
+
+
+def _outcomes_of(tree: RolloutTree) -> dict[str, float]:
+    path = main_line(tree)
+    agreed = [told for step in path if isinstance(told := step.info.get("agreed"), bool)]
+    distances = [gap for step in path for gap in _pareto_distance(step, tree.players)]
+    numbers = {"agreement": sum(agreed) / len(agreed)} if agreed else {}
+    if distances:
+        numbers["pareto_distance"] = fsum(distances) / len(distances)
+    return numbers
+
+
+def _pareto_distance(step: Step, players: Sequence[str]) -> Iterator[float]:
+    """One distance, or none where the game offers no efficient outcomes of all players."""
+    told = step.info.get("efficient")
+    vectors = [_vector(one, players) for one in told] if isinstance(told, list | tuple) else []
+    known = [vector for vector in vectors if vector is not None]
+    reward = _vector(step.rewards, players)
+    if known and len(known) == len(vectors) and reward is not None:
+        yield min(dist(reward, vector) for vector in known)
+
+
+def _vector(values: Any, players: Sequence[str]) -> list[float] | None:
+    if not isinstance(values, Mapping):
+        return None
+    numbers = [values.get(player) for player in players]
+    known = [float(number) for number in numbers if isinstance(number, int | float)]
+    return known if len(known) == len(players) else None
+
+
+def speech(trees: Iterable[RolloutTree]) -> dict[str, float]:
+    """What each player's replies are like.
+
+    `reply_characters/P` is the mean length of a reply's text; `token_entropy/P` is -Σ log p / N over the N
+    tokens he sampled in the episode, whose expectation is the mean entropy, in nats, of the distributions they
+    were drawn from.
+    """
+    return over_episodes(trees, _speech_of)
+
+
+def _speech_of(tree: RolloutTree) -> dict[str, float]:
+    lengths: dict[str, list[int]] = defaultdict(list)
+    log_probs: dict[str, list[float]] = defaultdict(list)
+    for step in main_line(tree):
+        for turn in step.turns:
+            lengths[turn.player].append(len(turn.reply))
+            for segment in turn.segments:
+                log_probs[turn.player] += segment.log_probs
+    numbers: dict[str, float] = {}
+    for player in tree.players:
+        if lengths[player]:
+            numbers[f"reply_characters/{player}"] = sum(lengths[player]) / len(lengths[player])
+        if log_probs[player]:
+            numbers[f"token_entropy/{player}"] = -fsum(log_probs[player]) / len(log_probs[player])
+    return numbers
+
+
+def summary(trees: Iterable[RolloutTree]) -> dict[str, float]:
+    """All statistics of main lines in one pass over any number of episodes: those of `statistics` and of here."""
+    tally: dict[str, float] = {}
+    means = over_episodes(_counted(trees, tally), _all_of)
+    return means | tally
+
+
+def _counted(trees: Iterable[RolloutTree], tally: dict[str, float]) -> Iterator[RolloutTree]:
+    for tree in trees:
+        for key, number in counts([tree]).items():
+            tally[key] = tally.get(key, 0.0) + number
+        yield tree
+
+
+def _all_of(tree: RolloutTree) -> dict[str, float]:
+    numbers = returns([tree]) | welfare([tree]) | behaviour_rates([tree])
+    return numbers | _reciprocity_of(tree) | _exploitation_of(tree) | _outcomes_of(tree) | _speech_of(tree)

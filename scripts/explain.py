@@ -1,0 +1,192 @@
+"""`coplay explain RUN EPISODE TURN`: what a turn's credit is made of."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from coplay.rollout_tree.render import safe_text
+from coplay.scripts.entrants import run_folder
+from coplay.training.messages import ConfigError
+
+if TYPE_CHECKING:
+    from coplay.training.explanation import AlignmentWeight, Baseline, Explanation, Normalising
+
+USAGE = """coplay explain RUN EPISODE TURN
+
+Shows what a stored turn's credit is made of: rewards and the baseline, or the critic's surprises, the own past and the
+opponents' advantages it was multiplied by, whitening, penalty and weight of its tick; they add up to the credit that
+its tokens were trained with.
+
+RUN      a run folder, or a name in runs/
+EPISODE  ITERATION/NUMBER, as in 000003/00012 or 3/12
+TURN     STEP.PLAYER[.ATTEMPT]: number of the step, as transcripts and tables have it, and whose turn; attempts count
+         from 0, and the last one, whose move was played, is taken if none is named
+
+Example: coplay explain runs/my_run 3/12 4.Ada
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Explain one turn."""
+    words = list(arguments)
+    if not words or "-h" in words or "--help" in words:
+        sys.stdout.write(USAGE)
+        return 0 if words else 2
+    if len(words) != 3:
+        raise ConfigError(f"{len(words)} words; expected three: coplay explain RUN EPISODE TURN")
+    folder = run_folder(words[0])
+    from coplay.training.explain import explain_turn, parse_episode, parse_turn
+    from coplay.training.recredit import load_iteration, recredit
+    from coplay.training.run import read_config
+
+    iteration, episode = parse_episode(words[1])
+    turn = parse_turn(words[2], read_config(folder).make_game().spec.players)
+    stored = load_iteration(folder, iteration)
+    found = explain_turn(stored, recredit(stored, stored.config), episode, turn)
+    console = Console(file=sys.stdout, width=110, markup=False, emoji=False, highlight=False)
+    for piece in _pieces(found):
+        console.print(piece)
+    return 0
+
+
+def _pieces(one: "Explanation") -> Iterable[str | Table]:
+    """Everything that is shown, in the order in which credit arises."""
+    yield safe_text(
+        f"episode {one.episode}  step {one.step}  tick {one.tick}  {one.player} ({one.policy})  attempt"
+        f" {one.attempt}"
+    )
+    yield f"  > {safe_text(' '.join(one.reply.split()))[:200]}"
+    if one.reward_scale != 1:
+        yield f"  all numbers are in scaled units: rewards over {one.reward_scale:g}"
+    yield reward_table(one)
+    if one.errors:
+        yield surprise_table(one)
+    else:
+        yield baseline_text(one.baseline)
+    if one.before:
+        yield normalising_text("before shaping", one.before)
+    if one.alignment:
+        yield alignment_table(one.alignment)
+    if one.others:
+        yield others_table(one)
+    if one.after:
+        yield normalising_text("after shaping", one.after)
+    yield sum_table(one)
+    if one.tokens:
+        yield token_table(one)
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=title, title_justify="left", min_width=len(title))
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def reward_table(one: "Explanation") -> Table:
+    """The discounted return."""
+    table = _table("return: rewards from the tick on", "tick", "weight", "reward", "adds")
+    for term in one.rewards:
+        table.add_row(str(term.tick), _number(term.weight), _number(term.amount), _number(term.product))
+    table.add_row("return", "", "", _number(one.returns))
+    return table
+
+
+def surprise_table(one: "Explanation") -> Table:
+    """The advantage under a critic."""
+    table = _table(
+        "advantage: what the critic had not foreseen",
+        "tick",
+        "weight",
+        "reward",
+        "+ value after",
+        "- value",
+        "= surprise",
+        "adds",
+    )
+    for error in one.errors:
+        numbers = (error.weight, error.reward, error.following, error.value, error.delta, error.product)
+        table.add_row(str(error.tick), *map(_number, numbers))
+    table.add_row("advantage", *[""] * 5, _number(one.advantage))
+    return table
+
+
+def baseline_text(baseline: "Baseline") -> str:
+    """What was subtracted, and who made it."""
+    if baseline.kind == "none":
+        return "baseline: none"
+    if baseline.kind == "running_mean":
+        return f"baseline {_number(baseline.amount)}: running mean of {baseline.seen:g} returns of earlier iterations"
+    mates = ", ".join(
+        safe_text(f"{mate.episode}{mate.branch and f' {mate.branch}'} {_number(mate.returns)}")
+        for mate in baseline.siblings
+    )
+    count = len(baseline.siblings)
+    return f"baseline {_number(baseline.amount)}: mean return of the {count} others of the group at the tick: {mates}"
+
+
+def normalising_text(when: str, one: "Normalising") -> str:
+    """One line for whitening or centring."""
+    deviation = "" if one.deviation is None else f", deviation {_number(one.deviation)}"
+    return safe_text(
+        f"normalising {when}: {_number(one.before)} becomes {_number(one.after)} (mean {_number(one.mean)}"
+        f"{deviation} over {one.over})"
+    )
+
+
+def alignment_table(alignment: "AlignmentWeight") -> Table:
+    """The own past, and what the options made of its sum."""
+    table = _table("weight of the others: the own past", "tick", "weight", "own advantage", "adds")
+    for term in alignment.past:
+        table.add_row(str(term.tick), _number(term.weight), _number(term.amount), _number(term.product))
+    for name, value in alignment.steps:
+        table.add_row(name, "", "", _number(value))
+    beta = _number(alignment.beta)
+    table.add_row(f"times beta {beta}", "", "", _number(alignment.beta * alignment.weight))
+    return table
+
+
+def others_table(one: "Explanation") -> Table:
+    """Whose advantages shaping added."""
+    table = _table("the others at the tick", "player", "weight", "his advantage", "adds")
+    for term in one.others:
+        table.add_row(
+            safe_text(term.player), _number(term.weight), _number(term.amount), _number(term.product)
+        )
+    return table
+
+
+def sum_table(one: "Explanation") -> Table:
+    """All parts, their sum, and what was stored."""
+    table = _table("credit" if one.trained else "advantage that the others were told", "part", "adds")
+    for part in one.parts:
+        table.add_row(safe_text(part.what), _number(part.amount))
+    table.add_section()
+    table.add_row("sum", _number(one.credit))
+    if one.stored is not None:
+        table.add_row("stored", _number(one.stored))
+    return table
+
+
+def token_table(one: "Explanation") -> Table:
+    """What each token's log-prob was multiplied by."""
+    table = _table(
+        "tokens", "position", "token", "log-prob", "importance weight", "credit", "weight times credit"
+    )
+    for token in one.tokens:
+        numbers = (
+            token.log_prob,
+            token.importance_weight,
+            token.credit,
+            token.importance_weight * token.credit,
+        )
+        table.add_row(str(token.position), str(token.token), *map(_number, numbers))
+    return table

@@ -1,0 +1,64 @@
+"""Small runs of every estimator and shaping, which questions are asked of afterwards."""
+
+from pathlib import Path
+from typing import Any
+
+from run_fakes import FULL, LORA, tiny_run
+
+from coplay.training.loop import train
+
+CRITIC = {
+    "kind": "critic",
+    "reward_scale": 5.0,
+    "lr": 1e-2,
+    "gae_lambda": {"kind": "tanh", "limit": 0.95, "tau": 1.0},
+}
+ALIGNED = {
+    "kind": "advantage_alignment",
+    "beta": {"kind": "linear", "initial": 0.9, "final": 0.1, "end": 3},
+}
+TWO = {
+    "agents.policies": {"ada": {"weights": LORA}, "bo": {"weights": FULL}},
+    "agents.seats": {"Ada": "ada", "Bo": "bo"},
+}
+SCRIPTED = {"agents.seats": {"Ada": "shared", "Bo": "tit_for_tat"}}
+THREE = {"game.players": ["Ada", "Bo", "Cy"]}
+LUCK = {"game": {"kind": "split", "wording": "terse", "num_rounds": 3}}
+ALONE = LUCK | {"collect": {"num_groups": 3, "group_size": 1}}
+
+RUNS: dict[str, dict[str, Any]] = {
+    "returns": {},
+    "critic": {"estimator": CRITIC},
+    "critic, aligned, two policies": TWO | {"estimator": CRITIC, "shaping": ALIGNED},
+    "critic, aligned, one seat scripted": SCRIPTED | {"estimator": CRITIC, "shaping": ALIGNED},
+    "aligned, three players": THREE | {"shaping": ALIGNED | {"include_current": True}},
+    "whitened": {"shaping": ALIGNED | {"whiten_before": "tick", "centre_after": "batch"}},
+    "shared reward, three players": THREE | {"shaping.kind": "shared_reward"},
+    "running mean": {"estimator.baseline": "running_mean"},
+    "no baseline, visited": {"estimator.baseline": "none", "objective.visitation": True},
+    "groups of one": ALONE,
+    "sign, clip, time": {"shaping": ALIGNED | {"sign": True, "divide_by_time": True, "force_first": True}},
+    "clip": {"shaping": ALIGNED | {"clip": 0.2, "extra_discount": False, "discount": 0.7}},
+    "normalised by t": {"shaping": ALIGNED | {"normalise": "t"}},
+    "normalised by t + 1": {"shaping": ALIGNED | {"normalise": "t+1", "clip": 0.3}},
+    "critic, shared reward, three policies": THREE
+    | {
+        "agents.policies": {name: {"weights": LORA} for name in ("a", "b", "c")},
+        "agents.seats": {"Ada": "a", "Bo": "b", "Cy": "c"},
+        "estimator": CRITIC,
+        "shaping": {"kind": "shared_reward", "whiten_before": "batch"},
+    },
+    "luck": LUCK | {"shaping": ALIGNED},
+    "critic, whitened, visited": {
+        "estimator": CRITIC,
+        "shaping.whiten_after": "batch",
+        "objective.visitation": True,
+    },
+}
+
+
+def finished(folder: Path, changes: dict[str, Any]) -> Path:
+    """The folder of a run of three updates."""
+    run = tiny_run(folder, changes)
+    train(run, lambda update, metrics: None)
+    return run.folder

@@ -1,0 +1,180 @@
+"""The parts of a turn's credit: they add up to what was trained with, and each is what its name says."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from question_fakes import ALIGNED, CRITIC, LUCK, RUNS, SCRIPTED, finished
+
+from coplay.training.explain import TurnName, explain_turn, parse_episode, parse_turn
+from coplay.training.explanation import Explanation
+from coplay.training.messages import ConfigError
+from coplay.training.recredit import Recredited, StoredIteration, load_iteration, recredit
+
+
+def asked(folder: Path, number: int = 2) -> tuple[StoredIteration, Recredited]:
+    """A stored iteration and its credit."""
+    stored = load_iteration(folder, number)
+    return stored, recredit(stored, stored.config)
+
+
+def all_turns(stored: StoredIteration, result: Recredited) -> list[Explanation]:
+    """Every turn of an iteration, explained."""
+    return [
+        explain_turn(
+            stored, result, tree.episode, TurnName(step=step.id, player=turn.player, attempt=turn.attempt)
+        )
+        for tree in stored.trees
+        if tree.failure is None
+        for step in tree.steps
+        for turn in step.turns
+    ]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_parts_when_added_up_then_the_stored_credit(name: str, tmp_path: Path) -> None:
+    folder = finished(tmp_path, RUNS[name])
+    for number in (0, 2):
+        stored, result = asked(folder, number)
+        told = 0
+        for one in all_turns(stored, result):
+            for token in one.tokens:
+                assert one.credit == pytest.approx(token.credit, rel=1e-5, abs=1e-6)
+                assert token.importance_weight == pytest.approx(1.0, abs=1e-3)
+                told += 1
+            assert bool(one.tokens) == one.trained
+            row = result.table.keys.index((one.episode, one.branch, one.player))
+            assert one.returns == pytest.approx(float(result.raw.returns[row, one.tick]), abs=1e-9)
+            assert one.advantage == pytest.approx(float(result.raw.advantages[row, one.tick]), abs=1e-9)
+            if one.alignment:
+                past = sum(term.product for term in one.alignment.past)
+                assert past == pytest.approx(one.alignment.steps[0][1], abs=1e-9)
+        assert told == sum(np.size(row.token) for row in stored.credits.values())
+
+
+def test_aligned_turn_when_worked_out_by_hand_then_so(tmp_path: Path) -> None:
+    """From raw rewards in the stored trees alone: returns, the others' mean, past, opponent, sum."""
+    shaping = ALIGNED | {"beta": 0.5}
+    stored, result = asked(finished(tmp_path, LUCK | {"shaping": shaping}))
+    games = {
+        tree.episode: {p: [step.rewards[p] for step in tree.steps] for p in tree.players}
+        for tree in stored.trees
+    }
+    luck = {tree.episode: tree.group for tree in stored.trees}
+    scale, gamma = result.config.estimator.reward_scale, result.config.estimator.discount
+
+    def value(episode: str, player: str, tick: int) -> float:
+        rewards = games[episode][player]
+        return sum(gamma ** (k - tick) * rewards[k] / scale for k in range(tick, len(rewards)))
+
+    def advantage(episode: str, player: str, tick: int) -> float:
+        others = [e for e in games if luck[e] == luck[episode] and e != episode]
+        return value(episode, player, tick) - sum(value(e, player, tick) for e in others) / len(others)
+
+    episode = stored.trees[1].episode
+    one = explain_turn(stored, result, episode, TurnName(step=2, player="Bo"))
+    past = [gamma ** (2 - k) * gamma * advantage(episode, "Bo", k) for k in range(2)]
+    expected = advantage(episode, "Bo", 2) + 0.5 * sum(past) * advantage(episode, "Ada", 2)
+    assert one.credit == pytest.approx(expected)
+    assert one.stored == pytest.approx(expected, rel=1e-6)
+    assert one.baseline.kind == "leave_one_out"
+    assert [sibling.episode for sibling in one.baseline.siblings] == [stored.trees[0].episode]
+    assert one.baseline.siblings[0].returns == pytest.approx(value(stored.trees[0].episode, "Bo", 2))
+    assert one.alignment is not None
+    assert [term.product for term in one.alignment.past] == pytest.approx(past)
+    assert [(term.player, term.weight) for term in one.others] == [("Ada", pytest.approx(0.5 * sum(past)))]
+
+
+def test_critic_turn_when_explained_then_each_surprise_is_that_of_its_tick(tmp_path: Path) -> None:
+    stored, result = asked(finished(tmp_path, {"estimator": CRITIC}))
+    one = explain_turn(stored, result, stored.trees[0].episode, TurnName(step=1, player="Ada"))
+    rewards = [step.rewards["Ada"] / 5 for step in stored.trees[0].steps]
+    row = next(place for place, key in enumerate(result.table.keys) if key == (one.episode, "", "Ada"))
+    assert result.values is not None
+    read = [*result.values.values[row].tolist(), 0.0]
+    assert [error.delta for error in one.errors] == pytest.approx(
+        [rewards[k] + 0.9 * read[k + 1] - read[k] for k in (1, 2)]
+    )
+    decay = 0.9 * result.raw.metrics["critic/gae_lambda"]
+    assert [error.weight for error in one.errors] == pytest.approx([1.0, decay])
+    assert one.baseline.kind == "critic"
+    assert one.baseline.amount == pytest.approx(read[1])
+
+
+def test_baseline_when_a_game_is_alone_then_the_running_mean_and_how_many_it_saw(tmp_path: Path) -> None:
+    stored, result = asked(finished(tmp_path, RUNS["groups of one"]))
+    one = explain_turn(stored, result, stored.trees[0].episode, TurnName(step=0, player="Ada"))
+    assert (one.baseline.kind, one.baseline.seen) == ("running_mean", 6.0)  # three games in each of two
+    assert one.baseline.siblings == ()
+
+
+def test_scripted_player_when_explained_then_his_advantage_and_no_credit(tmp_path: Path) -> None:
+    stored, result = asked(finished(tmp_path, SCRIPTED | {"estimator": CRITIC, "shaping": ALIGNED}))
+    ada, bo = (
+        explain_turn(stored, result, stored.trees[0].episode, TurnName(step=1, player=player))
+        for player in ("Ada", "Bo")
+    )
+    assert (bo.trained, bo.stored, bo.errors) == (False, None, ())
+    assert bo.credit == pytest.approx(bo.advantage)
+    assert [term.amount for term in ada.others] == pytest.approx([bo.credit])
+
+
+def test_malformed_attempt_when_explained_then_its_penalty_is_a_part(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "agents.sampling": {"max_new_tokens": 2, "constrained": False},
+        "game": {
+            "kind": "iterated_matrix",
+            "wording": "terse",
+            "num_rounds": 2,
+            "retries": 1,
+            "penalty": 1.5,
+        },
+    }
+    stored, result = asked(finished(tmp_path, changes), 0)
+    fined = [one for one in all_turns(stored, result) if one.penalty]
+    assert {one.attempt for one in fined} == {0, 1}
+    for one in fined:
+        assert one.penalty == pytest.approx(1.5 / 5)
+        assert [part.amount for part in one.parts if "penalty" in part.what] == [-one.penalty]
+        assert one.credit == pytest.approx(one.stored, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "players", "expected"),
+    [
+        ("2.Ada", ["Ada", "Bo"], TurnName(step=2, player="Ada")),
+        ("12.Ada.1", ["Ada", "Bo"], TurnName(step=12, player="Ada", attempt=1)),
+        ("0.a.b", ["a.b", "a"], TurnName(step=0, player="a.b")),
+        ("0.a.1", ["a.1", "a"], TurnName(step=0, player="a.1")),
+        ("0.a.1.1", ["a.1", "a"], TurnName(step=0, player="a.1", attempt=1)),
+    ],
+)
+def test_turn_when_named_then_found(text: str, players: list[str], expected: TurnName) -> None:
+    assert parse_turn(text, players) == expected
+
+
+@pytest.mark.parametrize("text", ["", "2", "Ada", "x.Ada", "2.Adda", "2.Ada.x", "2.Ada.", "-1.Ada", "2..1"])
+def test_turn_when_it_is_none_then_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected STEP.PLAYER\[.ATTEMPT\]"):
+        parse_turn(text, ["Ada", "Bo"])
+
+
+def test_episode_when_named_then_its_full_name() -> None:
+    assert parse_episode("3/12") == parse_episode("000003/00012") == (3, "000003/00012")
+    for text in ("3", "3/", "/3", "a/b", "-1/2"):
+        with pytest.raises(ConfigError, match="expected ITERATION/NUMBER"):
+            parse_episode(text)
+
+
+def test_turn_when_there_is_none_then_refused(tmp_path: Path) -> None:
+    stored, result = asked(finished(tmp_path, {}), 0)
+    for name, told in (
+        (TurnName(step=9, player="Ada"), "has no step 9; expected 0 to 2"),
+        (TurnName(step=0, player="Ada", attempt=1), "has no attempt 1 at step 0"),
+        (TurnName(step=0, player="Cy"), "'Cy' has no turn at step 0"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            explain_turn(stored, result, "000000/00000", name)
+    with pytest.raises(ConfigError, match="iteration 0 has no episode '000000/00009'"):
+        explain_turn(stored, result, "000000/00009", TurnName(step=0, player="Ada"))

@@ -1,0 +1,196 @@
+"""What one turn's credit is made of: records whose parts add up to the number the turn was trained with."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A weight times a number of one tick."""
+
+    player: str
+    tick: int
+    weight: float
+    amount: float
+
+    @property
+    def product(self) -> float:
+        """What it adds."""
+        return self.weight * self.amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surprise:
+    """One temporal difference of GAE: delta_k = r_k + gamma V_{k+1} - V_k, weighed by (gamma lambda)^(k-t)."""
+
+    tick: int
+    weight: float
+    reward: float
+    following: float
+    """gamma V_{k+1}; after a truncated game's last tick, gamma times the value read there."""
+    value: float
+
+    @property
+    def delta(self) -> float:
+        """How much better the tick went than the critic had said."""
+        return self.reward + self.following - self.value
+
+    @property
+    def product(self) -> float:
+        """What it adds to the advantage."""
+        return self.weight * self.delta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sibling:
+    """Another path of the same group."""
+
+    episode: str
+    branch: str
+    returns: float
+    """Its return at the tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What was subtracted from the return."""
+
+    kind: Literal["leave_one_out", "running_mean", "none", "critic"]
+    """`running_mean` also where a path was alone in its group (rule 1)."""
+    amount: float
+    siblings: tuple[Sibling, ...] = ()
+    """Whose mean it is, for leave-one-out."""
+    seen: float = 0.0
+    """How many earlier returns a running mean is of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalising:
+    """A number before and after whitening or centring, and the statistics of all that were normalised with it."""
+
+    before: float
+    after: float
+    mean: float
+    deviation: float | None
+    """None if only the mean was taken away."""
+    over: str
+    """Which cells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignmentWeight:
+    """w_t of Advantage Alignment: the own past, and what the settings then made of it."""
+
+    beta: float
+    past: tuple[Term, ...]
+    """Own advantages by tick, with their weights."""
+    steps: tuple[tuple[str, float], ...]
+    """The weight after each option that acted on it, `sum` first."""
+
+    @property
+    def weight(self) -> float:
+        """The weight that the opponents' advantages were multiplied by, beta aside."""
+        return self.steps[-1][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCredit:
+    """One sampled token as stored."""
+
+    row: int
+    position: int
+    token: int
+    log_prob: float
+    """When it was sampled."""
+    importance_weight: float
+    credit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A named summand."""
+
+    what: str
+    amount: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One turn's credit, stage by stage, in scaled reward units."""
+
+    episode: str
+    branch: str
+    step: int
+    player: str
+    attempt: int
+    policy: str
+    tick: int
+    reply: str
+    trained: bool
+    """False for players whose policy does not learn: they have an advantage, which others' credit uses."""
+    reward_scale: float
+    rewards: tuple[Term, ...]
+    """Of the tick and later, with their discounts: they add up to the return."""
+    baseline: Baseline
+    errors: tuple[Surprise, ...]
+    """With a critic: they add up to the advantage."""
+    before: Normalising | None
+    """Of the advantage, before it is sent to others and shaped."""
+    alignment: AlignmentWeight | None
+    others: tuple[Term, ...]
+    """The opponents' advantages at the tick, with what shaping multiplied them by."""
+    after: Normalising | None
+    """Of the shaped credit."""
+    penalty: float
+    """Of a malformed attempt."""
+    visitation: float
+    """gamma^t, or 1 if it is off."""
+    tokens: tuple[TokenCredit, ...]
+    """Empty if nothing was sampled or trained."""
+
+    @property
+    def returns(self) -> float:
+        """The discounted return from the tick on."""
+        return math.fsum(term.product for term in self.rewards)
+
+    @property
+    def advantage(self) -> float:
+        """The player's own, as estimated."""
+        if self.errors:
+            return math.fsum(error.product for error in self.errors)
+        return self.returns - self.baseline.amount
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Summands of the credit."""
+        if self.errors:
+            parts = [Part(what=f"surprise of tick {e.tick}", amount=e.product) for e in self.errors]
+        else:
+            parts = [Part(what=f"reward of tick {r.tick}", amount=r.product) for r in self.rewards]
+            parts.append(Part(what="baseline", amount=-self.baseline.amount))
+        if self.before:
+            parts.append(Part(what="normalising before shaping", amount=_change(self.before)))
+        parts += [Part(what=f"advantage of {one.player}", amount=one.product) for one in self.others]
+        if self.after:
+            parts.append(Part(what="normalising after shaping", amount=_change(self.after)))
+        if self.penalty:
+            parts.append(Part(what="penalty of a malformed attempt", amount=-self.penalty))
+        if self.visitation != 1:
+            so_far = math.fsum(part.amount for part in parts)
+            parts.append(Part(what="weight of late ticks", amount=(self.visitation - 1) * so_far))
+        return tuple(parts)
+
+    @property
+    def credit(self) -> float:
+        """The sum of the parts; for players who do not learn, the advantage that others were told."""
+        return math.fsum(part.amount for part in self.parts)
+
+    @property
+    def stored(self) -> float | None:
+        """The credit that the turn's tokens were trained with; None if there are none."""
+        return self.tokens[0].credit if self.tokens else None
+
+
+def _change(one: Normalising) -> float:
+    return one.after - one.before

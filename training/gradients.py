@@ -1,0 +1,121 @@
+"""The gradient that stored rollouts give under some settings, at the weights that sampled them; nothing moves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from coplay.agents.policy import Policy
+from coplay.rollout_tree.storage import parts
+from coplay.training.checkpoint import complete_checkpoints
+from coplay.training.config import RunConfig
+from coplay.training.messages import ConfigError
+from coplay.training.recredit import StoredIteration, recredit, trained_labels
+from coplay.training.run import Run
+from coplay.training.trainer import Credit
+from coplay.training.updates import StepPlan, policy_step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientDifference:
+    """One policy's gradient under other settings beside that under the run's own, before clipping."""
+
+    policy: str
+    own_norm: float
+    norm: float
+    cosine: float | None
+    """Of the angle between them; None if one is 0."""
+
+
+def sampling_run(stored: StoredIteration, folder: Path, *, with_reference: bool) -> Run:
+    """The run with the weights that played a stored iteration: from its checkpoint, or fresh for iteration 0.
+
+    Args:
+        with_reference: keep the reference policy, which a KL term needs.
+
+    Raises:
+        ConfigError: if those weights are not kept.
+    """
+    config, number = stored.config, stored.number
+    kept = complete_checkpoints(folder)
+    if number and number not in kept:
+        able = sorted({one for one, _ in parts(folder, "episodes") if one == 0 or one in kept})
+        raise ConfigError(
+            f"the weights that played iteration {number} of '{folder}' are not kept; of the stored iterations, those"
+            f" of {able} are: expected one of them, or a run with storage.checkpoint_every = 1 and a larger"
+            " storage.keep"
+        )
+    coefficient = max(config.objective.kl_coefficient, 1.0) if with_reference else 0.0
+    objective = config.objective.model_copy(update={"kl_coefficient": coefficient})
+    run = Run(config.model_copy(update={"objective": objective}), folder=folder)
+    if number:
+        run.restore(number)
+    played = {label for tree in stored.trees for label in tree.seats.values()}
+    missing = [run.label(name) for name in set(config.seats().values()) if run.label(name) not in played]
+    if missing:
+        raise ConfigError(
+            f"iteration {number} was played by {sorted(played)}, and its weights are {sorted(missing)};"
+            " expected the same: the checkpoint is of another run"
+        )
+    return run
+
+
+def compare_gradients(
+    stored: StoredIteration, config: RunConfig, folder: Path
+) -> tuple[GradientDifference, ...]:
+    """The gradient of each trained policy under other settings, beside that under the run's own.
+
+    Raises:
+        ConfigError: if the weights that played the iteration are not kept.
+    """
+    wants = config.objective.kl_coefficient > 0 or stored.config.objective.kl_coefficient > 0
+    run = sampling_run(stored, folder, with_reference=wants)
+    tries = {name: policy.chat.trie for name, policy in run.policies.items()}
+    own, new = (recredit(stored, settings, tries=tries) for settings in (stored.config, config))
+    found = []
+    for name in trained_labels(config, own.table):
+        if name not in own.credits:
+            continue
+        one, other = (
+            gradient(run.policies[name], result.credits[name], result.config, stored.number, folder=folder)
+            for result in (own, new)
+        )
+        found.append(gradient_difference(name, one, other))
+    return tuple(found)
+
+
+def gradient(
+    policy: Policy, credit: Credit, config: RunConfig, update: int, *, folder: Path
+) -> dict[str, Tensor]:
+    """The gradient of a policy's loss by parameter name, before clipping; the weights stay.
+
+    Raises:
+        NonFiniteLossError: if it is not finite.
+        RatioGapError: if the policy is not the one that sampled the tokens.
+    """
+    parameters = policy.named_parameters()
+    plan = StepPlan(
+        lr=0.0,
+        entropy_coefficient=config.objective.entropy_coefficient.value(update),
+        gradient_clip=None,
+        micro_batch_tokens=config.update.micro_batch_tokens,
+        refused=folder / "refused" / f"recredit-{policy.name}-{update:06d}.safetensors",
+    )
+    still = torch.optim.SGD(list(parameters.values()), lr=0.0)
+    policy_step(policy, still, credit.batch, credit.tokens, config.objective, plan)
+    return {
+        name: torch.zeros_like(one) if one.grad is None else one.grad.detach().clone()
+        for name, one in parameters.items()
+    }
+
+
+def gradient_difference(
+    policy: str, own: Mapping[str, Tensor], other: Mapping[str, Tensor]
+) -> GradientDifference:
+    """Norms and angle of two gradients, joined by parameter name."""
+    flat = [torch.cat([tensors[name].double().flatten() for name in own]) for tensors in (own, other)]
+    norms = [float(one.norm()) for one in flat]
+    cosine = float(flat[0] @ flat[1]) / (norms[0] * norms[1]) if all(norms) else None
+    return GradientDifference(policy=policy, own_norm=norms[0], norm=norms[1], cosine=cosine)
