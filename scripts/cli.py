@@ -14,6 +14,7 @@ COMMANDS = {
     "recredit": "the credit of stored rollouts under other settings, beside the stored one",
     "explain": "what the credit of one stored turn is made of",
     "export": "rollouts as chats, graphs or verifiers episodes, for other tools",
+    "view": "a run as one page to look at, or its games as text",
     "games": "list the games, or describe one",
 }
 

@@ -70,6 +70,7 @@ def show_usage(config: RunConfig) -> None:
 
 
 def _train(run: "Run") -> int:
+    from coplay.rollout_tree.report import write_report
     from coplay.training.lock import sole_writer
     from coplay.training.loop import train
 
@@ -79,7 +80,8 @@ def _train(run: "Run") -> int:
     progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
     with sole_writer(run.folder), progress:
         train(run, progress.report)
-    sys.stderr.write(f"run folder: {run.folder}\n")
+        page = write_report(run.folder)
+    sys.stderr.write(f"run folder: {run.folder}\nto look at: {page}\n")
     return 0
 
 
