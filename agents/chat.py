@@ -26,6 +26,19 @@ Part = tuple[bool, str]
 """(True, content) or (False, text of the template)."""
 
 
+def tokenizer_digest(tokenizer: str, template: str, bos: str | None, eos: str | None) -> str:
+    """Name a tokenizer (its JSON text), its chat template and its control tokens; equal ones give equal ids."""
+    content = json.dumps([_tokenizer_data(tokenizer), template, bos, eos], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+
+def _tokenizer_data(tokenizer: str) -> dict[str, Any]:
+    """A tokenizer's JSON without what only cuts or fills batches."""
+    data: dict[str, Any] = json.loads(tokenizer)
+    data["truncation"] = data["padding"] = None
+    return data
+
+
 class ChatFormat:
     """Token ids of dialogues, built from a fast tokenizer with a chat template.
 
@@ -60,10 +73,9 @@ class ChatFormat:
                 " text; choose a chat model, or set tokenizer.chat_template"
             )
         self._tokenizer = tokenizer
-        data: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
-        data["truncation"] = data["padding"] = None
-        content = json.dumps([data, template, tokenizer.bos_token, tokenizer.eos_token], sort_keys=True)
-        self.digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+        written = tokenizer.backend_tokenizer.to_str()
+        data = _tokenizer_data(written)
+        self.digest = tokenizer_digest(written, template, tokenizer.bos_token, tokenizer.eos_token)
         """Names tokenizer and template; equal digests give equal ids."""
         controls = [
             token for token in data["added_tokens"] if token["special"] or token["content"] in template

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -35,19 +35,9 @@ def embedded_tokenizer() -> "PreTrainedTokenizerFast":
     """
     from transformers import PreTrainedTokenizerFast
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [f"Ġ{word}" for word in dict.fromkeys((*LABELS, *NUMBERS, *WORDS))]
-    vocabulary = {token: place for place, token in enumerate((START, END, PAD, *alphabet, *words))}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    backend.normalizer = normalizers.Prepend(" ")
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-    backend.add_special_tokens(
-        [AddedToken(token, normalized=False, special=True) for token in (START, END, PAD)]
-    )
     make: Any = PreTrainedTokenizerFast  # its __init__ has no types
     tokenizer: PreTrainedTokenizerFast = make(
-        tokenizer_object=backend,
+        tokenizer_object=embedded_backend(),
         bos_token=START,
         eos_token=END,
         pad_token=PAD,
@@ -55,3 +45,19 @@ def embedded_tokenizer() -> "PreTrainedTokenizerFast":
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
+
+
+def embedded_backend() -> Tokenizer:
+    """The same tokenizer without transformers, down to the post-processor that it adds: enough to read tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [f"Ġ{word}" for word in dict.fromkeys((*LABELS, *NUMBERS, *WORDS))]
+    vocabulary = {token: place for place, token in enumerate((START, END, PAD, *alphabet, *words))}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    backend.normalizer = normalizers.Prepend(" ")
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    backend.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1")
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    backend.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True) for token in (START, END, PAD)]
+    )
+    return backend

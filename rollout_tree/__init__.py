@@ -16,7 +16,8 @@ from coplay.rollout_tree.graph import to_graphml, to_networkx, to_node_link
 from coplay.rollout_tree.paths import Fork, branch_steps, forks, main_line
 from coplay.rollout_tree.plan import CollectPlan, EpisodePlan, Progress, plan_episodes
 from coplay.rollout_tree.records import SCHEMA_VERSION, Failure, RolloutTree, Step, Turn
-from coplay.rollout_tree.render import render_text, safe_text
+from coplay.rollout_tree.render import render_text, render_tree, safe_text
+from coplay.rollout_tree.report import write_report
 from coplay.rollout_tree.statistics import behaviour_rates, counts, episode_returns, gini, returns, welfare
 from coplay.rollout_tree.storage import read_rollouts, write_rollouts
 from coplay.rollout_tree.tables import read_table
@@ -70,6 +71,7 @@ __all__ = [
     "read_table",
     "reciprocity",
     "render_text",
+    "render_tree",
     "returns",
     "safe_text",
     "speech",
@@ -82,5 +84,6 @@ __all__ = [
     "welfare",
     "write_conversations",
     "write_credits",
+    "write_report",
     "write_rollouts",
 ]

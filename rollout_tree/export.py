@@ -1,4 +1,7 @@
-"""Rollouts as files for other programs: chats, graphs, episodes of `verifiers`. Each is written aside and renamed."""
+"""Rollouts as files for other programs: chats, graphs, episodes of `verifiers`, logs of Inspect AI.
+
+Each is written aside and renamed.
+"""
 
 import json
 import os
@@ -11,6 +14,7 @@ from typing import Any, TextIO
 from coplay.rollout_tree.conversations import tree_conversations
 from coplay.rollout_tree.episode_json import to_verifiers
 from coplay.rollout_tree.graph import to_graphml, to_node_link
+from coplay.rollout_tree.inspect_log import inspect_log
 from coplay.rollout_tree.json_text import shield
 from coplay.rollout_tree.records import RolloutTree
 
@@ -67,6 +71,22 @@ def export_verifiers(
         How many lines were written.
     """
     return _lines(path, ([to_verifiers(tree, trained)] for tree in trees))
+
+
+def export_inspect(
+    trees: Iterable[RolloutTree], path: str | os.PathLike[str], *, name: str = "coplay"
+) -> int:
+    """Write a log for `inspect view` and `inspect_ai.log.read_eval_log`.
+
+    Returns:
+        How many samples were written: one for each conversation.
+    """
+    pieces = 0
+    with _whole(Path(path)) as file:
+        for piece in inspect_log(trees, name):
+            file.write(piece)
+            pieces += 1
+    return pieces - 2  # its head and its end
 
 
 def export_graphml(trees: Iterable[RolloutTree], folder: str | os.PathLike[str]) -> int:

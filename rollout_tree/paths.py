@@ -127,3 +127,21 @@ def forks(tree: RolloutTree) -> tuple[Fork, ...]:
         Fork(step=by_id[step], player=player, branches=tuple(branches))
         for (step, player), branches in ordered
     )
+
+
+def branch_paths(tree: RolloutTree) -> dict[str, tuple[Step, ...]]:
+    """The way from the first step to the end of the main line ("") and of each branch, failed ones included.
+
+    Raises:
+        ValueError: if the links are broken, or the main line or a branch is not one path.
+    """
+    steps = steps_by_id(tree)
+    paths = {"": main_line(tree)}
+    for branch, line in branch_steps(tree).items():
+        shared: list[Step] = []
+        parent = line[0].parent
+        while parent is not None:
+            shared.append(steps[parent])
+            parent = steps[parent].parent
+        paths[branch] = (*reversed(shared), *line)
+    return paths

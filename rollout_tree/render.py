@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from coplay.games import Malformed
-from coplay.rollout_tree.paths import main_line
+from coplay.games import Malformed, nearest
+from coplay.rollout_tree.paths import branch_paths, main_line
 from coplay.rollout_tree.records import RolloutTree, Step, Turn
 
 
@@ -28,17 +28,18 @@ def _indented(text: str, mark: str) -> Iterator[str]:
         yield f"    {mark if number == 0 else ' ' * len(mark)} {line}"
 
 
-def render_text(tree: RolloutTree) -> str:
-    """Render the main line: steps, each player's private view and reply, malformed marks, rewards.
+def render_text(tree: RolloutTree, branch: str = "") -> str:
+    """Render the main line, or the path to a branch's end: private views, replies, malformed marks, rewards.
 
     Raises:
-        ValueError: if the tree's links are broken.
+        ValueError: if the tree's links are broken, or it has no such branch.
     """
     lines = [safe_text(f"{tree.game}  episode {tree.episode}  group {tree.group}  {tree.status}")]
+    lines += [safe_text(f"  branch {branch}")] if branch else []
     lines += [safe_text(f"  {player}: {policy}") for player, policy in tree.seats.items()]
     systems: dict[str, str] = {}
     totals = dict.fromkeys(tree.seats, 0.0)
-    for step in main_line(tree):
+    for step in _path(tree, branch):
         lines += ["", _head(step)]
         for turn in step.turns:
             if systems.get(turn.player) != turn.observation.system:
@@ -56,6 +57,47 @@ def render_text(tree: RolloutTree) -> str:
     else:
         lines += ["", f"returns  {_numbers(totals)}"]
     return "\n".join(lines) + "\n"
+
+
+def _path(tree: RolloutTree, branch: str) -> tuple[Step, ...]:
+    if not branch:
+        return main_line(tree)
+    paths = branch_paths(tree)
+    if branch not in paths:
+        known = [name for name in paths if name]
+        raise ValueError(
+            f"episode {tree.episode!r} has no branch {branch!r}; expected one of {known!r}{nearest(branch, known)}"
+        )
+    return paths[branch]
+
+
+def render_tree(tree: RolloutTree) -> str:
+    """Draw the main line and its branches, one line a step: the replies and the rewards.
+
+    Raises:
+        ValueError: if the tree's links are broken.
+    """
+    import networkx as nx
+
+    from coplay.rollout_tree.graph import to_networkx
+
+    graph = to_networkx(tree)
+    nx.set_node_attributes(graph, {step.id: _label(step) for step in tree.steps}, "label")
+    lines: list[str] = []
+    nx.write_network_text(graph, path=lines.append, end="", with_labels="label", vertical_chains=True)
+    return "\n".join(lines) + "\n"
+
+
+def _label(step: Step) -> str:
+    said = "  ".join(f"{turn.player} {_clipped(turn.reply)}" for turn in step.turns)
+    branch = f" [{step.branch}]" if step.branch else ""
+    ended = "" if step.status == "running" else f"  ({step.status})"
+    return f"step {step.index}{safe_text(branch)}  {safe_text(said)}  rewards {_numbers(step.rewards)}{ended}"
+
+
+def _clipped(text: str, length: int = 24) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def _head(step: Step) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coplay.agents.base import Segment
-from coplay.rollout_tree.paths import branch_steps, main_line
+from coplay.rollout_tree.paths import branch_steps, forks, main_line
 from coplay.rollout_tree.records import RolloutTree, Step, Turn
 
 
@@ -29,6 +29,20 @@ class ValuePoint:
     """Tick whose state it is; `num_ticks` for the state after a truncated game."""
     row: int
     position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked:
+    """Where a branch leaves the main line."""
+
+    step: int
+    """Id of the step of the main line beside which it starts."""
+    player: str
+    """Whose reply is another there."""
+    first: int
+    """Id of the branch's first step."""
+    tick: int
+    """Of both steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +70,8 @@ class Trajectory:
     acted: NDArray[np.bool_]  # (num_ticks,) True where the player has sampled tokens that train here
     truncated: bool
     """True: values beyond the last tick count; False: 0 beyond the end."""
+    fork: Forked | None = None
+    """Where the path leaves the main line; None on the main line itself."""
 
     @property
     def num_ticks(self) -> int:
@@ -76,7 +92,7 @@ def build_trajectories(tree: RolloutTree) -> tuple[Trajectory, ...]:
     """
     if tree.failure is not None:
         return ()
-    return _along(tree, main_line(tree), "")
+    return _along(tree, main_line(tree))
 
 
 def branch_trajectories(tree: RolloutTree) -> tuple[Trajectory, ...]:
@@ -93,22 +109,24 @@ def branch_trajectories(tree: RolloutTree) -> tuple[Trajectory, ...]:
     """
     if tree.failure is not None:
         return ()
-    main = main_line(tree)
-    places = {step.id: place for place, step in enumerate(main)}
+    main, lines = main_line(tree), branch_steps(tree)
     found: list[Trajectory] = []
-    for branch, line in branch_steps(tree).items():
-        parent = line[0].parent
-        if line[-1].status != "failed":
-            shared = () if parent is None else main[: places[parent] + 1]
-            found += _along(tree, (*shared, *line), branch)
+    for fork in forks(tree):
+        shared = main[: main.index(fork.step)]
+        for branch in fork.branches:
+            first = lines[branch][0]
+            where = Forked(step=fork.step.id, player=fork.player, first=first.id, tick=first.tick)
+            found += _along(tree, (*shared, *lines[branch]), branch, where)
     return tuple(found)
 
 
-def _along(tree: RolloutTree, path: tuple[Step, ...], branch: str) -> tuple[Trajectory, ...]:
+def _along(
+    tree: RolloutTree, path: tuple[Step, ...], branch: str = "", fork: Forked | None = None
+) -> tuple[Trajectory, ...]:
     """One trajectory for each player along a path; only turns of the branch itself train."""
     num_ticks = path[-1].tick + 1 if path else 0
     rewards = _rewards(tree, path, num_ticks)
-    builders = {player: _Builder(tree, player, branch) for player in tree.seats}
+    builders = {player: _Builder(tree, player, branch, fork) for player in tree.seats}
     for step in path:
         for turn in step.turns:
             trains = step.branch == branch and not turn.trains_once_for
@@ -161,8 +179,8 @@ class _RowBuilder:
 class _Builder:
     """One player's trajectory while its path is walked."""
 
-    def __init__(self, tree: RolloutTree, player: str, branch: str) -> None:
-        self._tree, self._player, self._branch = tree, player, branch
+    def __init__(self, tree: RolloutTree, player: str, branch: str, fork: Forked | None) -> None:
+        self._tree, self._player, self._branch, self._fork = tree, player, branch, fork
         self._turns: list[Turn] = []
         self._steps: list[Step] = []
         self._acted: set[int] = set()
@@ -247,6 +265,7 @@ class _Builder:
             rewards=np.ascontiguousarray(rewards),
             acted=acted,
             truncated=truncated,
+            fork=self._fork,
         )
 
     def _fault(self, got: str, expected: str) -> ValueError:

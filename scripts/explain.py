@@ -18,12 +18,13 @@ USAGE = """coplay explain RUN EPISODE TURN
 
 Shows what a stored turn's credit is made of: rewards and the baseline, or the critic's surprises, the own past and the
 opponents' advantages it was multiplied by, whitening, penalty and weight of its tick; they add up to the credit that
-its tokens were trained with.
+its tokens were trained with. Where the game branches, also the lines that a return is the mean of, and the siblings.
 
 RUN      a run folder, or a name in runs/
 EPISODE  ITERATION/NUMBER, as in 000003/00012 or 3/12
-TURN     STEP.PLAYER[.ATTEMPT]: number of the step, as transcripts and tables have it, and whose turn; attempts count
-         from 0, and the last one, whose move was played, is taken if none is named
+TURN     STEP.PLAYER[.ATTEMPT]: number of the step, as transcripts and tables have it (`step` of table turns; a branch's
+         steps have numbers of their own), and whose turn; attempts count from 0, and the last one, whose move was
+         played, is taken if none is named
 
 Example: coplay explain runs/my_run 3/12 4.Ada
 """
@@ -56,9 +57,11 @@ def _pieces(one: "Explanation") -> Iterable[str | Table]:
     """Everything that is shown, in the order in which credit arises."""
     yield safe_text(
         f"episode {one.episode}  step {one.step}  tick {one.tick}  {one.player} ({one.policy})  attempt"
-        f" {one.attempt}"
+        f" {one.attempt}{one.branch and f'  branch {one.branch}'}"
     )
     yield f"  > {safe_text(' '.join(one.reply.split()))[:200]}"
+    if one.share != 1:
+        yield f"  share {_number(one.share)}: what its loss is multiplied by, since the game branches"
     if one.reward_scale != 1:
         yield f"  all numbers are in scaled units: rewards over {one.reward_scale:g}"
     yield reward_table(one)
@@ -93,9 +96,12 @@ def _number(value: float) -> str:
 
 def reward_table(one: "Explanation") -> Table:
     """The discounted return."""
-    table = _table("return: rewards from the tick on", "tick", "weight", "reward", "adds")
+    table = _table("return: rewards from the tick on", "tick", "weight", "amount", "adds")
     for term in one.rewards:
         table.add_row(str(term.tick), _number(term.weight), _number(term.amount), _number(term.product))
+    for line in one.lines:
+        numbers = (line.weight, line.returns, line.product)
+        table.add_row(safe_text(f"branch {line.branch} at {line.tick}"), *map(_number, numbers))
     table.add_row("return", "", "", _number(one.returns))
     return table
 
@@ -125,12 +131,15 @@ def baseline_text(baseline: "Baseline") -> str:
         return "baseline: none"
     if baseline.kind == "running_mean":
         return f"baseline {_number(baseline.amount)}: running mean of {baseline.seen:g} returns of earlier iterations"
+    at_fork = baseline.kind == "replies"
     mates = ", ".join(
-        safe_text(f"{mate.episode}{mate.branch and f' {mate.branch}'} {_number(mate.returns)}")
+        safe_text(f"{(mate.branch or 'main line') if at_fork else mate.episode} {_number(mate.returns)}")
         for mate in baseline.siblings
     )
-    count = len(baseline.siblings)
-    return f"baseline {_number(baseline.amount)}: mean return of the {count} others of the group at the tick: {mates}"
+    whose = "other replies at this fork" if at_fork else "others of the group at the tick"
+    return (
+        f"baseline {_number(baseline.amount)}: mean return of the {len(baseline.siblings)} {whose}: {mates}"
+    )
 
 
 def normalising_text(when: str, one: "Normalising") -> str:

@@ -1,4 +1,4 @@
-"""`coplay export RUN --to messages|graphml|node-link|verifiers [--iteration N] [--out DIR]`: for other tools."""
+"""`coplay export RUN --to messages|graphml|node-link|verifiers|inspect [--iteration N] [--out DIR]`."""
 
 import argparse
 import sys
@@ -8,7 +8,13 @@ from typing import Any, NoReturn
 
 from coplay.agents.runs import find_run, read_config
 from coplay.rollout_tree import RolloutTree, read_rollouts
-from coplay.rollout_tree.export import export_graphml, export_messages, export_node_link, export_verifiers
+from coplay.rollout_tree.export import (
+    export_graphml,
+    export_inspect,
+    export_messages,
+    export_node_link,
+    export_verifiers,
+)
 from coplay.rollout_tree.selection import STATUSES
 
 Export = Callable[[Iterator[RolloutTree], Path, Path], int]
@@ -53,6 +59,11 @@ FORMATS: dict[str, tuple[str, str, Export]] = {
     "messages": ("messages.jsonl", "conversations", lambda trees, place, run: export_messages(trees, place)),
     "graphml": ("graphml", "graphs", lambda trees, place, run: export_graphml(trees, place)),
     "node-link": ("node_link.jsonl", "graphs", lambda trees, place, run: export_node_link(trees, place)),
+    "inspect": (
+        "inspect.json",
+        "samples",
+        lambda trees, place, run: export_inspect(trees, place, name=run.name),
+    ),
     "verifiers": (
         "traces.jsonl",
         "episodes",

@@ -140,7 +140,7 @@ def credit_table(found: Sequence["CreditDifference"]) -> Table:
 
 def gradient_table(found: Sequence["GradientDifference"]) -> Table:
     """One line a policy."""
-    table = Table(title="gradient before clipping, at the weights that played")
+    table = Table(title="gradient before clipping")
     for heading in ("policy", "norm, own settings", "norm", "cosine"):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
     for one in found:

@@ -72,6 +72,7 @@ def show_usage(config: RunConfig) -> None:
 
 
 def _train(run: "Run") -> int:
+    from coplay.rollout_tree.report import write_report
     from coplay.training.lock import sole_writer
     from coplay.training.loop import train
 
@@ -86,7 +87,8 @@ def _train(run: "Run") -> int:
                 f" --agents.policies.NAME.start {run.folder}\n"
             )
         train(run, progress.report)
-    sys.stderr.write(f"run folder: {run.folder}\n")
+        page = write_report(run.folder)
+    sys.stderr.write(f"run folder: {run.folder}\nto look at: {page}\n")
     return 0
 
 

@@ -12,8 +12,9 @@ from hypothesis import settings
 settings.register_profile("coplay", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("coplay")
 
-# Fakes of the training half; test folders are no packages.
-sys.path.insert(0, str(Path(__file__).parent / "training" / "helpers"))
+# Fakes of both halves; test folders are no packages.
+for folder in ("rollout_tree", "training/helpers"):
+    sys.path.insert(0, str(Path(__file__).parent / folder))
 
 SUITES = ("axelrod", "pettingzoo", "pyspiel", "textarena")
 

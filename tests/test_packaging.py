@@ -51,6 +51,8 @@ def shipped() -> set[str]:
         if path.suffix == ".py" or path.name == "py.typed"
     }
     files |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "scripts/configs").glob("*.toml")}
+    page = (ROOT / "rollout_tree/page").rglob("*")
+    files |= {path.relative_to(ROOT).as_posix() for path in page if path.is_file()}
     return {f"coplay/{name}" for name in files}
 
 

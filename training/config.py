@@ -15,6 +15,7 @@ from coplay.agents.settings import (
 )
 from coplay.games import Game, GameParameters
 from coplay.games.registry import game_class
+from coplay.training.branching import BranchingSettings, check_branching
 from coplay.training.messages import ConfigError, explain
 from coplay.training.schedules import Constant, LearningRate, Schedule
 from coplay.training.schemes import EstimatorSettings, Independent, ReturnsEstimator, ShapingSettings
@@ -64,6 +65,8 @@ class CollectSettings(Settings):
     """The run stops if a larger share of an iteration's games fails."""
     time_limit: float | None = Field(None, gt=0)
     """Seconds of wall time after which a game that waits for a reply is failed."""
+    branching: BranchingSettings | None = None
+    """Branches of every game; None: none. They are kept, and trained on by estimator 'branches'."""
 
 
 class ObjectiveSettings(Settings):
@@ -187,6 +190,12 @@ class RunConfig(Settings):
             raise ConfigError(
                 "no seat is held by a trained policy; give one to 'agents.seats' or drop that section"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_branching(self) -> "RunConfig":
+        players = self.make_game().spec.players
+        check_branching(self.collect.branching, self.estimator, self.shaping, players=players)
         return self
 
     def make_game(self) -> Game[Any]:

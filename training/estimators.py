@@ -6,10 +6,17 @@ import torch
 from torch import Tensor
 
 from coplay.training.baselines import RunningMeans, leave_one_out, running_mean_baseline, running_mean_key
+from coplay.training.branch_estimates import branches_estimate
 from coplay.training.credit import discounted_returns, generalized_advantages
 from coplay.training.masked import masked_mean, normalised, segment_sum
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
-from coplay.training.schemes import CriticEstimator, EstimatorSettings, ReturnsEstimator, ShapingSettings
+from coplay.training.schemes import (
+    BranchesEstimator,
+    CriticEstimator,
+    EstimatorSettings,
+    ReturnsEstimator,
+    ShapingSettings,
+)
 
 
 class CriticNotApplicableError(ValueError):
@@ -28,6 +35,8 @@ def estimate(
 
     Players without tokens have no values: under a critic their advantages come from returns (rule 3).
     """
+    if isinstance(settings, BranchesEstimator):
+        return branches_estimate(settings, table, mean_keys(table), running_means=running_means)
     if isinstance(settings, ReturnsEstimator):
         return returns_estimate(settings, table, running_means=running_means)
     assert values is not None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from coplay.games.names import nearest
 from coplay.rollout_tree import RolloutTree, Step, Trajectory, Turn
+from coplay.training.explain_branches import branch_parts
 from coplay.training.explain_parts import (
     after_of,
     baseline_of,
@@ -86,6 +87,7 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
     row = result.table.keys.index(key)
     learner = next((n for n, one in trained_labels(config, result.table).items() if one == turn.policy), None)
     trained = learner is not None
+    split = None if result.raw.turns is None else branch_parts(result, row, number)
     alignment, others = shaping_of(result, row, tick) if trained else (None, ())
     return Explanation(
         episode=episode,
@@ -98,8 +100,10 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
         reply=turn.reply,
         trained=trained,
         reward_scale=config.estimator.reward_scale,
-        rewards=rewards_of(result, row, tick),
-        baseline=baseline_of(result, row, tick),
+        rewards=rewards_of(result, row, tick) if split is None else split.followed.rewards,
+        lines=() if split is None else split.followed.lines,
+        share=1.0 if split is None else split.share,
+        baseline=baseline_of(result, row, tick) if split is None else split.baseline,
         errors=surprises_of(result, row, tick),
         before=before_of(result, row, tick),
         alignment=alignment,
@@ -141,7 +145,13 @@ def _find_turn(tree: RolloutTree, step: Step, name: TurnName) -> Turn:
             f"{name.player!r} has no attempt {wanted} at step {name.step} of episode {tree.episode!r}; expected one"
             f" of {attempts}"
         )
-    return turns[attempts.index(wanted)]
+    turn = turns[attempts.index(wanted)]
+    if turn.trains_once_for:
+        raise ConfigError(
+            f"the turn of {name.player!r} at step {step.id} is held from step {turn.trains_once_for} of the main line,"
+            f" where it trains; expected '{turn.trains_once_for}.{name.player}'"
+        )
+    return turn
 
 
 def _tokens(stored: StoredIteration, trajectory: Trajectory, number: int) -> tuple[TokenCredit, ...]:

@@ -53,7 +53,12 @@ def baseline_of(result: Recredited, row: int, tick: int) -> Baseline:
     if chosen == "leave_one_out" and siblings:
         mean = sum(one.returns for one in siblings) / len(siblings)
         return Baseline(kind="leave_one_out", amount=mean, siblings=siblings)
-    means, counts = result.running_means.get(mean_keys(table)[row], ((), ()))
+    return running_baseline(result, mean_keys(table)[row], tick)
+
+
+def running_baseline(result: Recredited, name: str, tick: int) -> Baseline:
+    """The mean of what (player, opponents) of this name got in earlier iterations."""
+    means, counts = result.running_means.get(name, ((), ()))
     known = tick < len(means)
     return Baseline(
         kind="running_mean", amount=means[tick] if known else 0.0, seen=counts[tick] if known else 0.0

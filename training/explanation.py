@@ -21,6 +21,24 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A branch that a return was averaged over."""
+
+    branch: str
+    tick: int
+    """Where it leaves the main line."""
+    weight: float
+    """Its share, discounted."""
+    returns: float
+    """The player's return in it from there on."""
+
+    @property
+    def product(self) -> float:
+        """What it adds."""
+        return self.weight * self.returns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surprise:
     """One temporal difference of GAE: delta_k = r_k + gamma V_{k+1} - V_k, weighed by (gamma lambda)^(k-t)."""
 
@@ -44,7 +62,7 @@ class Surprise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sibling:
-    """Another path of the same group."""
+    """Another path of the same group, or another reply at the same fork."""
 
     episode: str
     branch: str
@@ -56,11 +74,11 @@ class Sibling:
 class Baseline:
     """What was subtracted from the return."""
 
-    kind: Literal["leave_one_out", "running_mean", "none", "critic"]
-    """`running_mean` also where a path was alone in its group (rule 1)."""
+    kind: Literal["leave_one_out", "replies", "running_mean", "none", "critic"]
+    """`replies`: those of the same fork; `running_mean` also where a path was alone in its group (rule 1)."""
     amount: float
     siblings: tuple[Sibling, ...] = ()
-    """Whose mean it is, for leave-one-out."""
+    """Whose mean it is, for leave-one-out and replies."""
     seen: float = 0.0
     """How many earlier returns a running mean is of."""
 
@@ -131,7 +149,11 @@ class Explanation:
     """False for players whose policy does not learn: they have an advantage, which others' credit uses."""
     reward_scale: float
     rewards: tuple[Term, ...]
-    """Of the tick and later, with their discounts: they add up to the return."""
+    """Of the tick and later, with their discounts: with the lines, they add up to the return."""
+    lines: tuple[Line, ...]
+    """Branches at this fork and later ones that the return was averaged over."""
+    share: float
+    """What the turn's loss is multiplied by: 1, unless the game branches (rule 11)."""
     baseline: Baseline
     errors: tuple[Surprise, ...]
     """With a critic: they add up to the advantage."""
@@ -152,7 +174,8 @@ class Explanation:
     @property
     def returns(self) -> float:
         """The discounted return from the tick on."""
-        return math.fsum(term.product for term in self.rewards)
+        rewards, lines = ([one.product for one in self.rewards], [one.product for one in self.lines])
+        return math.fsum(rewards + lines)
 
     @property
     def advantage(self) -> float:
@@ -168,6 +191,7 @@ class Explanation:
             parts = [Part(what=f"surprise of tick {e.tick}", amount=e.product) for e in self.errors]
         else:
             parts = [Part(what=f"reward of tick {r.tick}", amount=r.product) for r in self.rewards]
+            parts += [Part(what=f"branch {one.branch}", amount=one.product) for one in self.lines]
             parts.append(Part(what="baseline", amount=-self.baseline.amount))
         if self.before:
             parts.append(Part(what="normalising before shaping", amount=_change(self.before)))

@@ -9,17 +9,25 @@ from numpy.typing import NDArray
 
 from coplay.agents.constraint import TokenTrie
 from coplay.games import Grammar
-from coplay.rollout_tree import RolloutTree, Trajectory, Turn, build_trajectories
+from coplay.rollout_tree import Forked, RolloutTree, Trajectory, Turn, branch_trajectories, build_trajectories
 from coplay.training.log_probs import AllowedSets
-from coplay.training.records import PathKey, TickTable, TokenBatch, ValueBatch
+from coplay.training.records import ForkPlace, PathKey, TickTable, TokenBatch, TurnTable, ValueBatch
 
 TrieOf = Callable[[Grammar], TokenTrie | None]
 
 
-def extract(trees: Iterable[RolloutTree]) -> tuple[Trajectory, ...]:
-    """Every player's trajectory of every game that was played to its end, ascending by (episode, branch, player)."""
-    found = [trajectory for tree in trees for trajectory in build_trajectories(tree) if trajectory.num_ticks]
-    return tuple(sorted(found, key=path_key))
+def extract(trees: Iterable[RolloutTree], *, branches: bool = False) -> tuple[Trajectory, ...]:
+    """Every player's trajectory of every game that was played to its end, ascending by (episode, branch, player).
+
+    Args:
+        branches: take the games' branches too, each a path of its own.
+    """
+    found: list[Trajectory] = []
+    for tree in trees:
+        found += build_trajectories(tree)
+        if branches:
+            found += branch_trajectories(tree)
+    return tuple(sorted([one for one in found if one.num_ticks], key=path_key))
 
 
 def path_key(trajectory: Trajectory) -> PathKey:
@@ -62,7 +70,36 @@ def tick_table(trajectories: Sequence[Trajectory], *, reward_scale: float, has_c
         mask=torch.from_numpy(mask),
         acted=torch.from_numpy(acted),
         truncated=torch.tensor([t.truncated for t in trajectories], dtype=torch.bool),
+        turns=_turn_table(trajectories),
     )
+
+
+def _turn_table(trajectories: Sequence[Trajectory]) -> TurnTable | None:
+    """None where no path branches."""
+    starts: dict[tuple[str, int, str], dict[str, Forked]] = {}
+    for one in trajectories:
+        if one.fork is not None:
+            place = (one.episode, one.fork.step, one.fork.player)
+            starts.setdefault(place, {})[one.branch] = one.fork
+    if not starts:
+        return None
+    width = max(len(one.turns) for one in trajectories)
+    steps = np.full((len(trajectories), width), -1, dtype=np.int64)
+    ticks = np.zeros((len(trajectories), width), dtype=np.int64)
+    for row, one in enumerate(trajectories):
+        steps[row, : len(one.turns)], ticks[row, : len(one.turns)] = one.turn_steps, one.turn_ticks
+    forks = [
+        ForkPlace(
+            episode=episode,
+            step=step,
+            tick=next(iter(branches.values())).tick,
+            player=player,
+            branches=tuple(branches),
+            first_steps=tuple([fork.first for fork in branches.values()]),
+        )
+        for (episode, step, player), branches in sorted(starts.items())
+    ]
+    return TurnTable(forks=tuple(forks), steps=torch.from_numpy(steps), ticks=torch.from_numpy(ticks))
 
 
 def token_batch(
@@ -125,7 +162,9 @@ def token_batch(
         penalty=torch.from_numpy(per_turn[turn_of, 1] / reward_scale),
         entropy_mask=torch.from_numpy(per_turn[turn_of, 2] > 0),
         allowed=_allowed_sets(turns, turn_of, trie_of),
-        num_trajectories=len(np.unique(path_of)),
+        num_trajectories=len(
+            {(trajectories[path].episode, trajectories[path].player) for path in np.unique(path_of)}
+        ),
     )
 
 

@@ -29,7 +29,7 @@ def train(run: Run, report: Report) -> None:
         trees = collect_rollouts(run, update)
         clock.lap("collect")
 
-        trajectories = extract(trees)
+        trajectories = extract(trees, branches=run.config.estimator.kind == "branches")
         table = lay_out(run, trajectories)
         reading = read_critic(run, trajectories, table)
         advantages = estimate_advantages(run, table, reading, update=update)

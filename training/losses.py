@@ -17,7 +17,7 @@ Normaliser = Literal["trajectories", "tokens"]
 _LARGEST_LOG_RATIO = 30.0
 
 
-def normaliser(kind: Normaliser, *, num_trajectories: int, num_tokens: int) -> float:
+def normaliser(kind: Normaliser, *, num_trajectories: int, num_tokens: float) -> float:
     """What the summed loss of a whole batch is divided by: its trajectories (rule 7) or its action tokens.
 
     At least 1, so that a batch without tokens gives loss 0 (B25).

@@ -25,7 +25,7 @@ from coplay.training.baselines import RunningMeans
 from coplay.training.estimators import mean_keys
 from coplay.training.evaluate import Contestant, evaluate, pairings, score
 from coplay.training.metrics import merged, prefixed
-from coplay.training.records import Estimate, TickTable, TickValues
+from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
 from coplay.training.trainer import Done
 
@@ -55,15 +55,16 @@ def store_rollouts(
 def credit_rows(table: TickTable, advantages: Estimate, done: Done) -> Iterator[CreditRow]:
     """The parts of each action token's credit: G, V, b, A, shaping term, importance weight, credit."""
     batch, tokens = done.credit.batch, done.credit.tokens
-    cell = (batch.path, batch.tick)
-    own = advantages.advantages[cell]
+    known: Estimate | TurnEstimate = advantages if advantages.turns is None else advantages.turns
+    cell = (batch.path, batch.tick if advantages.turns is None else batch.place[:, 1])
+    own = known.advantages[cell]
     columns: dict[str, Tensor] = {
         "position": batch.column,
         "token": batch.targets,
         "tick": batch.tick,
         "turn": batch.place[:, 1],
-        "reward_to_go": advantages.returns[cell],
-        "baseline": advantages.baseline[cell],
+        "reward_to_go": known.returns[cell],
+        "baseline": known.baseline[cell],
         "advantage": own,
         "shaping": tokens - own,
         "importance_weight": done.result.weights,

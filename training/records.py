@@ -9,6 +9,7 @@ from torch import Tensor
 
 from coplay.training.baselines import RunningMeans
 from coplay.training.log_probs import AllowedSets
+from coplay.training.masked import masked_sum
 
 
 class PathKey(NamedTuple):
@@ -17,6 +18,32 @@ class PathKey(NamedTuple):
     episode: str
     branch: str
     player: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPlace:
+    """Where one player's reply was sampled several times in an episode."""
+
+    episode: str
+    step: int
+    """Id of the step of the main line."""
+    tick: int
+    player: str
+    branches: tuple[str, ...]
+    first_steps: tuple[int, ...]
+    """Id of each branch's first step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTable:
+    """Where the turns of B paths stand, right-padded to U turns; needed where paths share turns."""
+
+    forks: tuple[ForkPlace, ...]
+    """By episode, then by step."""
+    steps: Tensor
+    """(B, U) id of each turn's step, -1 beyond the last."""
+    ticks: Tensor
+    """(B, U) its tick, 0 beyond the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +66,8 @@ class TickTable:
     """(B, S) True where the player has sampled tokens."""
     truncated: Tensor
     """(B,) True if values beyond the last tick count."""
+    turns: TurnTable | None = None
+    """Where branches are among the paths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +78,17 @@ class TickValues:
     """(B, S) value before each tick's first reply; NaN where none was read."""
     bootstrap: Tensor
     """(B,) value after the last tick of truncated paths, 0 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEstimate:
+    """What an estimator says of single turns, all (B, U): turns of one tick may differ where it forks between them."""
+
+    returns: Tensor
+    baseline: Tensor
+    advantages: Tensor
+    weights: Tensor
+    """Product of 1/siblings over the forks before and at the turn (rule 11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +105,8 @@ class Estimate:
     running_means: RunningMeans
     """The running baselines after this batch."""
     metrics: Mapping[str, float]
+    turns: TurnEstimate | None = None
+    """The same by turn, where branches are trained on; what tokens are credited with in place of their tick's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +141,9 @@ class TokenBatch:
     """(N,) True where the entropy bonus applies."""
     allowed: AllowedSets
     num_trajectories: int
-    """Paths of this policy with at least one action token."""
+    """Games and seats of this policy with at least one action token."""
+    weight: Tensor | None = None
+    """(N,) share of each token in losses and means where paths branch (rule 11); None: 1."""
 
     def to(self, device: torch.device) -> "TokenBatch":
         """The same batch on a device."""
@@ -109,6 +153,11 @@ class TokenBatch:
     def num_tokens(self) -> int:
         """Number of action tokens."""
         return len(self.targets)
+
+    @property
+    def total_weight(self) -> float:
+        """Their weights together: their number, where nothing branches."""
+        return float(self.num_tokens if self.weight is None else masked_sum(self.weight.double(), None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

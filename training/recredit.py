@@ -23,8 +23,8 @@ from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.record import credit_rows
 from coplay.training.records import Estimate, PathKey, TickTable, TickValues, UpdateResult
 from coplay.training.run import read_config
-from coplay.training.schemes import CriticEstimator
-from coplay.training.trainer import Credit, Done, TickCredit, credit_tokens, shape_ticks
+from coplay.training.schemes import BranchesEstimator, CriticEstimator
+from coplay.training.trainer import Credit, Done, TickCredit, make_credit, shape_ticks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,12 @@ def load_iteration(folder: Path, iteration: int | None = None) -> StoredIteratio
             " expected one that was stored with storage.credits = true, by this version"
         ) from error
     return StoredIteration(
-        config=config, number=number, trees=trees, trajectories=extract(trees), known=known, credits=credits
+        config=config,
+        number=number,
+        trees=trees,
+        trajectories=extract(trees, branches=isinstance(config.estimator, BranchesEstimator)),
+        known=known,
+        credits=credits,
     )
 
 
@@ -103,9 +108,16 @@ def recredit(
         tries: by trained policy, how constrained replies are spelled; needed for gradients only.
 
     Raises:
-        ConfigError: if the settings need readings of a critic and the run had none.
+        ConfigError: if the settings need readings of a critic and the run had none, or train on branches and the run
+            did not, or the reverse.
     """
     settings, game = config.estimator, config.make_game()
+    kinds = [one.estimator.kind for one in (config, stored.config)]
+    if kinds.count("branches") == 1:
+        raise ConfigError(
+            f"'estimator.kind' is {kinds[0]!r}, but the run's own is {kinds[1]!r}, whose rows are others; expected"
+            " 'branches' for both or for neither"
+        )
     table = tick_table(
         stored.trajectories, reward_scale=settings.reward_scale, has_chance=game.spec.has_chance
     )
@@ -134,8 +146,7 @@ def recredit(
             config, label, game.spec.players, table, normalised, packets, update=stored.number
         )
         if batch is not None:
-            tokens = credit_tokens(config, table, batch, ticks[name])
-            credits[name] = Credit(batch=batch, tokens=tokens)
+            credits[name] = make_credit(config, table, normalised, batch, ticks[name])
     return Recredited(
         config=config,
         number=stored.number,

@@ -41,8 +41,19 @@ class CriticEstimator(Settings):
     """Largest gradient norm of the critic."""
 
 
+class BranchesEstimator(Settings):
+    """At a fork, a reply's return minus the mean of its siblings'; else as `returns`, averaged over later forks."""
+
+    kind: Literal["branches"] = "branches"
+    discount: float = Field(0.9, ge=0, le=1)
+    """gamma, per tick."""
+    reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Divides raw rewards first; beta and penalties are in scaled units too."""
+
+
 EstimatorSettings = Annotated[
-    Annotated[ReturnsEstimator | CriticEstimator, Field(discriminator="kind")], default_kind("returns")
+    Annotated[ReturnsEstimator | CriticEstimator | BranchesEstimator, Field(discriminator="kind")],
+    default_kind("returns"),
 ]
 
 

@@ -90,6 +90,7 @@ def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
         episodes=episodes,
         time_limit=collect.time_limit,
         max_failed_share=collect.max_failed_share,
+        branching=None if collect.branching is None else collect.branching.plan(),
     )
     trees = collect_sync(plan)
     run.engine.clear()

@@ -1,7 +1,7 @@
 """One trainer for each trained policy: credit from its own and the others' advantages, then one step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -32,6 +32,8 @@ class TickCredit:
     """(b, S) after shaping."""
     credits: Tensor
     """(b, S) after whitening or centring it."""
+    turns: Tensor | None = None
+    """(B, U) what is known of single turns beyond their tick's advantage, added to it; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,18 +104,36 @@ def shape_ticks(
     credits = normalised(
         shaped, table.acted[rows], whitening=shaping.whiten_after, centring=shaping.centre_after
     )
-    return TickCredit(rows=rows, shaped=shaped, credits=credits)
+    return TickCredit(rows=rows, shaped=shaped, credits=credits, turns=_beyond_ticks(table, estimate))
+
+
+def _beyond_ticks(table: TickTable, estimate: Estimate) -> Tensor | None:
+    if table.turns is None or estimate.turns is None:
+        return None
+    return estimate.turns.advantages - estimate.advantages.gather(1, table.turns.ticks)
 
 
 def credit_tokens(config: RunConfig, table: TickTable, batch: TokenBatch, credit: TickCredit) -> Tensor:
     """(N,) what each action token is credited with: its tick's credit, less its penalty, times gamma^t if asked."""
     by_path = torch.zeros(table.mask.shape, dtype=credit.credits.dtype)
     by_path = by_path.index_copy(0, credit.rows, credit.credits)
-    tokens = token_credits(by_path, batch.path, batch.tick) - batch.penalty
+    tokens = token_credits(by_path, batch.path, batch.tick)
+    if credit.turns is not None:
+        tokens = tokens + credit.turns[batch.path, batch.place[:, 1]]
+    tokens = tokens - batch.penalty
     if config.objective.visitation:
         visited = visitation_weights(table.mask, config.estimator.discount, dtype=tokens.dtype)
         tokens = tokens * token_credits(visited, batch.path, batch.tick)
     return tokens
+
+
+def make_credit(
+    config: RunConfig, table: TickTable, estimate: Estimate, batch: TokenBatch, credit: TickCredit
+) -> Credit:
+    """A policy's action tokens with their credits, and their weights where paths branch."""
+    if estimate.turns is not None:
+        batch = replace(batch, weight=estimate.turns.weights[batch.path, batch.place[:, 1]])
+    return Credit(batch=batch, tokens=credit_tokens(config, table, batch, credit))
 
 
 class Trainer:
@@ -147,7 +167,7 @@ class Trainer:
         shaped = shape_ticks(
             self.config, self.policy.label, self.players, table, estimate, packets, update=update
         )
-        return Credit(batch=batch, tokens=credit_tokens(self.config, table, batch, shaped))
+        return make_credit(self.config, table, estimate, batch, shaped)
 
     def step(self, credit: Credit, *, update: int, folder: Path) -> UpdateResult:
         """Move the policy's weights once and count its version up."""

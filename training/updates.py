@@ -60,7 +60,8 @@ def policy_step(
 ) -> UpdateResult:
     """Token-wise REINFORCE with truncated importance weights, entropy and KL, one optimiser step.
 
-    L = 1/Z sum_n [ -rho_n c_n log pi(a_n) - alpha H_n + kappa KL_n ], Z trajectories or tokens of the whole batch.
+    L = 1/Z sum_n w_n [ -rho_n c_n log pi(a_n) - alpha H_n + kappa KL_n ], Z trajectories or tokens of the whole batch;
+    w_n is 1 unless paths branch.
 
     Args:
         credits: (N,) what multiplies each action token's log-prob.
@@ -69,7 +70,7 @@ def policy_step(
         NonFiniteLossError: if loss or gradient is not finite; no weight has moved then.
     """
     divisor = normaliser(
-        settings.normaliser, num_trajectories=batch.num_trajectories, num_tokens=batch.num_tokens
+        settings.normaliser, num_trajectories=batch.num_trajectories, num_tokens=batch.total_weight
     )
     batch, credits = batch.to(policy.device), credits.to(policy.device)
     parameters = policy.named_parameters()
@@ -91,7 +92,7 @@ def policy_step(
             weights[tokens] = _weights(settings, batch, log_probs[tokens], tokens)
         terms = {"policy": reinforce(scored.log_probs, credits[tokens].to(scored.log_probs), weights[tokens])}
         terms |= _regularisers(policy, batch, scored, rows, tokens, settings, plan)
-        totals = {name: masked_sum(value, None) for name, value in terms.items()}
+        totals = {name: masked_sum(_weighted(batch, value, tokens), None) for name, value in terms.items()}
         loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
         loss = (loss + settings.kl_coefficient * totals.get("kl", 0.0)) / divisor
         torch.autograd.backward(loss)
@@ -128,6 +129,11 @@ def _regularisers(
             reference = _score(policy, batch, rows, tokens).log_probs
         terms["kl"] = kl_k3(scored.log_probs, reference, drop_likelier=settings.kl_drop_likelier)
     return terms
+
+
+def _weighted(batch: TokenBatch, terms: Tensor, tokens: Tensor) -> Tensor:
+    """Each token's part times its share, where paths branch."""
+    return terms if batch.weight is None else terms * batch.weight[tokens].to(terms)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -220,7 +226,7 @@ def _policy_metrics(
     settings: ObjectiveSettings,
 ) -> dict[str, float]:
     gap = (log_probs - batch.behaviour).abs()
-    count = max(batch.num_tokens, 1)
+    count, weight = max(batch.num_tokens, 1), max(batch.total_weight, 1)
     cap = settings.importance_cap
     extra = fetch(
         {
@@ -231,7 +237,7 @@ def _policy_metrics(
             "log_prob": masked_mean(log_probs, None),
         }
     )
-    per_token = {name: numbers[name] / count for name in ("entropy", "kl") if name in numbers}
+    per_token = {name: numbers[name] / weight for name in ("entropy", "kl") if name in numbers}
     return {
         "loss": numbers["loss"], "gradient_norm": numbers["gradient_norm"], **per_token, **extra,
         "tokens": float(batch.num_tokens), "trajectories": float(batch.num_trajectories),

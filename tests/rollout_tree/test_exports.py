@@ -11,13 +11,21 @@ from rollout_fakes import Counting, Scripted, Tokens, play, play_one
 
 from coplay.games import StepOutcome
 from coplay.rollout_tree import (
+    Conversation,
     RolloutTree,
     build_trajectories,
     to_networkx,
     to_verifiers,
     tree_conversations,
 )
-from coplay.rollout_tree.export import export_graphml, export_messages, export_node_link, export_verifiers
+from coplay.rollout_tree.export import (
+    export_graphml,
+    export_inspect,
+    export_messages,
+    export_node_link,
+    export_verifiers,
+)
+from coplay.rollout_tree.json_text import shield
 
 HOSTILE = 'half \ud83d "quoted" <script>\0\x1b[31m\u202e'
 
@@ -170,6 +178,36 @@ def test_messages_when_exported_then_one_conversation_a_line_in_valid_text(tmp_p
         assert [m["role"] for m in entry["messages"]] == [m.role for m in one.messages]
         json.dumps(entry, ensure_ascii=False).encode("utf-8")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["m.jsonl"]
+
+
+def logged(tmp_path: Path) -> list[Conversation]:
+    """Writes a log of a forked tree with hostile text and a failed one; gives what should be in it."""
+    trees = [
+        forked(play_one(Counting(), {"ada": Tokens, "bo": lambda seat: Scripted(seat, say=HOSTILE)})),
+        play_one(Counting(length=5, max_steps=2), iteration=1, max_failed_share=1.0),
+    ]
+    assert export_inspect(trees, tmp_path / "log.json") == 6
+    return [found for tree in trees for found in tree_conversations(tree)]
+
+
+def test_log_when_exported_then_a_sample_for_each_conversation_scored_by_its_return(tmp_path: Path) -> None:
+    expected = logged(tmp_path)
+    log = json.loads((tmp_path / "log.json").read_text("utf-8"))
+    for sample, one in zip(log["samples"], expected, strict=True):
+        assert sample["metadata"]["player"] == one.player
+        assert sample["scores"].get("return", {}).get("value") == one.total
+    assert len({sample["id"] for sample in log["samples"]}) == 6
+    assert export_inspect([], tmp_path / "none.json") == 0
+    assert json.loads((tmp_path / "none.json").read_text("utf-8"))["samples"] == []
+
+
+def test_log_when_exported_then_its_own_reader_gives_the_same_messages(tmp_path: Path) -> None:
+    reader = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    expected = logged(tmp_path)
+    read = reader.read_eval_log(str(tmp_path / "log.json"))
+    for sample, one in zip(read.samples, expected, strict=True):
+        assert [m.role for m in sample.messages] == [m.role for m in one.messages]
+        assert [m.text for m in sample.messages] == [shield(m.content) for m in one.messages]
 
 
 def test_graphs_when_exported_then_networkx_reads_the_same_trees(tmp_path: Path) -> None:

@@ -233,6 +233,7 @@ def test_train_when_it_is_run_then_a_folder_that_can_be_resumed_and_evaluated(
     assert main(["train", "dilemma_independent", "--name", "one", *SHRUNKEN]) == 0
     out, err = capsys.readouterr()
     assert "run folder: runs/one" in err
+    assert "000001/00001" in Path("runs/one/report.html").read_text("utf-8")
     assert [line["update"] for line in read_metrics(Path("runs/one/metrics.jsonl"))] == [0, 1]
     assert len(list(read_rollouts("runs/one"))) == 4
     assert json.loads(Path("runs/one/config.json").read_text())["update"]["num_updates"] == 2

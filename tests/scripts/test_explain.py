@@ -27,6 +27,7 @@ def cells(out: str, title: str) -> dict[str, list[str]]:
         {"shaping": ALIGNED},
         {"estimator": CRITIC, "shaping": ALIGNED | {"whiten_before": "batch", "centre_after": "tick"}},
         {"estimator.baseline": "running_mean", "objective.visitation": True},
+        {"estimator": {"kind": "branches"}, "collect.branching": {"num_alternatives": 2}, "shaping": ALIGNED},
         {"estimator.baseline": "none", "shaping.kind": "shared_reward", "game.players": ["Ada", "Bo", "Cy"]},
     ],
 )
@@ -40,7 +41,7 @@ def test_explain_when_its_printed_parts_are_added_then_the_printed_credit(
     assert sum(parts) == pytest.approx(float(rows["sum"][0]), abs=1e-4)
     assert float(rows["sum"][0]) == pytest.approx(float(rows["stored"][0]), abs=1e-4)
     rewards = cells(out, "return: rewards from the tick on")
-    total = sum(float(cell[-1]) for name, cell in rewards.items() if name.isdecimal())
+    total = sum(float(cell[-1]) for name, cell in rewards.items() if name not in ("tick", "return"))
     assert total == pytest.approx(float(rewards["return"][-1]), abs=1e-4)
     assert "episode 000002/00001  step 1  tick 1  Bo (shared@2)  attempt 0" in out
     assert "importance weight" in out

@@ -27,6 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("node-link", "node_link.jsonl", "graphs"),
         ("verifiers", "traces.jsonl", "episodes"),
         ("graphml", "graphml", "graphs"),
+        ("inspect", "inspect.json", "samples"),
     ],
 )
 def test_export_when_asked_for_a_form_then_written_and_said_where(
@@ -34,11 +35,14 @@ def test_export_when_asked_for_a_form_then_written_and_said_where(
 ) -> None:
     assert main(["export", str(run), "--to", form]) == 0
     trees = list(read_rollouts(run))
-    number = sum(len(tree.players) for tree in trees) if form == "messages" else len(trees)
+    number = sum(len(tree.players) for tree in trees) if form in ("messages", "inspect") else len(trees)
     place = run / "exports" / name
     assert capsys.readouterr().out == f"{number} {what}: {place}\n"
     if form == "graphml":
         assert all(nx.is_arborescence(nx.read_graphml(path)) for path in place.iterdir())
+    elif form == "inspect":
+        log = json.loads(place.read_text("utf-8"))
+        assert (len(log["samples"]), log["eval"]["task"]) == (number, run.name)
     else:
         entries = [json.loads(line) for line in place.read_text("utf-8").splitlines()]
         assert len(entries) == number

@@ -29,6 +29,7 @@ def all_turns(stored: StoredIteration, result: Recredited) -> list[Explanation]:
         if tree.failure is None
         for step in tree.steps
         for turn in step.turns
+        if not turn.trains_once_for and (not step.branch or result.raw.turns is not None)
     ]
 
 
@@ -45,8 +46,9 @@ def test_parts_when_added_up_then_the_stored_credit(name: str, tmp_path: Path) -
                 told += 1
             assert bool(one.tokens) == one.trained
             row = result.table.keys.index((one.episode, one.branch, one.player))
-            assert one.returns == pytest.approx(float(result.raw.returns[row, one.tick]), abs=1e-9)
-            assert one.advantage == pytest.approx(float(result.raw.advantages[row, one.tick]), abs=1e-9)
+            if result.raw.turns is None:
+                assert one.returns == pytest.approx(float(result.raw.returns[row, one.tick]), abs=1e-9)
+                assert one.advantage == pytest.approx(float(result.raw.advantages[row, one.tick]), abs=1e-9)
             if one.alignment:
                 past = sum(term.product for term in one.alignment.past)
                 assert past == pytest.approx(one.alignment.steps[0][1], abs=1e-9)
@@ -84,6 +86,43 @@ def test_aligned_turn_when_worked_out_by_hand_then_so(tmp_path: Path) -> None:
     assert one.alignment is not None
     assert [term.product for term in one.alignment.past] == pytest.approx(past)
     assert [(term.player, term.weight) for term in one.others] == [("Ada", pytest.approx(0.5 * sum(past)))]
+
+
+def test_reply_at_a_fork_when_worked_out_by_hand_then_so(tmp_path: Path) -> None:
+    """Backwards through the stored tree: the mean over each fork takes the place of what was played on."""
+    branching = {"players": ["Bo"], "num_alternatives": 2}
+    stored, result = asked(finished(tmp_path, RUNS["branches"] | {"collect.branching": branching}))
+    tree, gamma = stored.trees[1], 0.9
+    lines: dict[str, list[float]] = {}
+    for step in tree.steps:
+        lines.setdefault(step.branch, []).append(step.rewards["Bo"] / 5)
+    gains = {name: sum(gamma**k * r for k, r in enumerate(line)) for name, line in lines.items()}
+    taken, later = [0.0] * 3, 0.0
+    for tick in (2, 1, 0):
+        taken[tick] = lines[""][tick] + gamma * later
+        later = (taken[tick] + sum(gains[f"s{tick}.Bo.{number}"] for number in (1, 2))) / 3
+    one = explain_turn(stored, result, tree.episode, TurnName(step=1, player="Bo"))
+    assert one.returns == pytest.approx(taken[1])
+    assert [(line.branch, line.tick) for line in one.lines] == [("s2.Bo.1", 2), ("s2.Bo.2", 2)]
+    siblings = {mate.branch: mate.returns for mate in one.baseline.siblings}
+    assert siblings == pytest.approx({f"s1.Bo.{number}": gains[f"s1.Bo.{number}"] for number in (1, 2)})
+    assert one.stored == pytest.approx(taken[1] - sum(siblings.values()) / 2, rel=1e-5)
+    assert one.share == pytest.approx(
+        1 / 9
+    )  # one line of three after the first fork, one reply of three here
+    first = next(step for step in tree.steps if step.branch == "s1.Bo.1")
+    other = explain_turn(stored, result, tree.episode, TurnName(step=first.id, player="Bo"))
+    assert {mate.branch for mate in other.baseline.siblings} == {"", "s1.Bo.2"}
+    assert other.baseline.amount == pytest.approx((taken[1] + siblings["s1.Bo.2"]) / 2)
+    with pytest.raises(ConfigError, match=r"is held from step 1 of the main line, .* expected '1.Ada'"):
+        explain_turn(stored, result, tree.episode, TurnName(step=first.id, player="Ada"))
+
+
+def test_branches_when_they_are_kept_and_not_trained_on_then_said(tmp_path: Path) -> None:
+    stored, result = asked(finished(tmp_path, {"collect.branching": {"num_alternatives": 1}}))
+    branch = next(step for step in stored.trees[0].steps if step.branch)
+    with pytest.raises(ConfigError, match=r"is of branch 's0.Ada.1', which nobody was trained on"):
+        explain_turn(stored, result, stored.trees[0].episode, TurnName(step=branch.id, player="Ada"))
 
 
 def test_critic_turn_when_explained_then_each_surprise_is_that_of_its_tick(tmp_path: Path) -> None:

@@ -49,12 +49,38 @@ RUNS: dict[str, dict[str, Any]] = {
         "shaping": {"kind": "shared_reward", "whiten_before": "batch"},
     },
     "luck": LUCK | {"shaping": ALIGNED},
+    "critic, branches kept to a horizon": {
+        "estimator": CRITIC,
+        "collect.branching": {"num_alternatives": 1, "horizon": 1},
+    },
     "critic, whitened, visited": {
         "estimator": CRITIC,
         "shaping.whiten_after": "batch",
         "objective.visitation": True,
     },
 }
+
+BRANCHED: dict[str, dict[str, Any]] = {
+    name: {
+        "estimator": {"kind": "branches", "reward_scale": 5.0},
+        "collect.branching": {"num_alternatives": 2, "share": 0.7},
+    }
+    | changes
+    for name, changes in {
+        "branches": {},
+        "branches, aligned": {"shaping": ALIGNED},
+        "branches, luck, visited": LUCK | {"objective.visitation": True},
+        "branches, three players": THREE | {"shaping": ALIGNED, "game.num_rounds": 2},
+        "branches, two policies": TWO | {"shaping.kind": "shared_reward"},
+        "branches, one seat scripted": SCRIPTED | {"shaping": ALIGNED},
+        "branches, one player's": {"collect.branching": {"players": ["Bo"]}},
+        "branches, groups of one": ALONE,
+    }.items()
+}
+BRANCHED["branches, groups of one"] = BRANCHED["branches, groups of one"] | {
+    "collect": {"num_groups": 3, "group_size": 1, "branching": {"num_alternatives": 1}}
+}
+RUNS |= BRANCHED
 
 
 def finished(folder: Path, changes: dict[str, Any]) -> Path:

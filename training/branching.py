@@ -1,0 +1,74 @@
+"""The part of a configuration that asks for branches, and what it must agree with."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from coplay.agents.settings import Settings
+from coplay.games.names import nearest
+from coplay.rollout_tree import BranchPlan
+from coplay.training.messages import ConfigError
+from coplay.training.schemes import BranchesEstimator, CriticEstimator, EstimatorSettings, ShapingBase
+
+
+class BranchingSettings(Settings):
+    """Which replies are resampled once all games are over, and how each branch is played on."""
+
+    players: tuple[str, ...] | None = None
+    """Whose replies are resampled; None: everyone's whose replies have tokens."""
+    every: int = Field(1, ge=1)
+    """Fork in every k-th tick (round where declared, else step), from the first on."""
+    share: float = Field(1.0, gt=0, le=1)
+    """Share of those places that are drawn to be forks, each by a coin of its own."""
+    num_alternatives: int = Field(1, ge=1)
+    """Branches at each fork, besides the reply taken."""
+    horizon: int | None = Field(None, ge=1)
+    """Ticks after which a branch is cut; needs a critic. None: played to the end."""
+    fresh_luck: bool = False
+    """Draw later luck anew in every branch, instead of the game's own draws (common random numbers)."""
+    max_branches: int | None = Field(None, ge=0)
+    """Most branches of a game, spent on whole forks from the first step on; None: no limit."""
+
+    def plan(self) -> BranchPlan:
+        """The same for `collect`."""
+        return BranchPlan(**self.model_dump())
+
+
+def check_branching(
+    branching: BranchingSettings | None,
+    estimator: EstimatorSettings,
+    shaping: ShapingBase,
+    *,
+    players: Sequence[str],
+) -> None:
+    """Refuse settings that do not go together.
+
+    Raises:
+        ConfigError: if branches are trained on and not played, a horizon has no critic to say what lies beyond,
+            a player is unknown, or advantages of branches are to be whitened or centred.
+    """
+    trains = isinstance(estimator, BranchesEstimator)
+    if branching is None:
+        if trains:
+            raise ConfigError(
+                "'estimator.kind' is 'branches' and no branches are played; expected a section 'collect.branching'"
+            )
+        return
+    for player in branching.players or ():
+        if player not in players:
+            raise ConfigError(
+                f"'collect.branching.players' names {player!r}; expected some of"
+                f" {', '.join(map(repr, players))}{nearest(player, players)}"
+            )
+    if branching.horizon is not None and not isinstance(estimator, CriticEstimator):
+        raise ConfigError(
+            f"'collect.branching.horizon' is {branching.horizon} and 'estimator.kind' is {estimator.kind!r}; without a"
+            " critic nothing says what lies beyond a horizon: expected none"
+        )
+    switches = ("whiten_before", "centre_before", "whiten_after", "centre_after")
+    used = [name for name in switches if getattr(shaping, name) != "off"]
+    if trains and used:
+        raise ConfigError(
+            f"'shaping.{used[0]}' is {getattr(shaping, used[0])!r} and 'estimator.kind' is 'branches', whose paths"
+            " share turns; expected 'off'"
+        )
