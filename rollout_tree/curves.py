@@ -42,13 +42,17 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         if not line.endswith(b"\n"):
             continue
         try:
-            values = json.loads(line)
+            values = json.loads(line, parse_constant=_unknown)
             int(values["update"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"line {number} of '{path}' is {line[:60]!r}; expected a JSON object with an 'update': delete it"
             ) from error
         yield values
+
+
+def _unknown(_: str) -> None:
+    """NaN and infinities, which are no JSON, are not known."""
 
 
 def _mean(values: Sequence[float | None]) -> float | int | None:
@@ -65,7 +69,7 @@ def evaluations(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_unknown)
         return [{"update": int(entry["update"]), "results": list(entry["results"])} for entry in found]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"'{path}' is no list of evaluations: {error!r}; delete it to go without") from error

@@ -159,7 +159,7 @@ function drawPay(at = DATA.evaluations.length - 1) {
       h("td", { class: "number" }, spread(row.own)),
       h("td", { class: "number" }, row.other ? spread(row.other) : "–"),
       h("td", { class: "number" }, row.cooperation ? spread(row.cooperation) : "–"),
-      h("td", { class: "number" }, `${number(100 * row.malformed, 1)} %`),
+      h("td", { class: "number" }, row.malformed === null ? "–" : `${number(100 * row.malformed, 1)} %`),
       h("td", { class: "number" }, `${row.games}${row.failed ? ` (${row.failed} failed)` : ""}`),
     ),
   );

@@ -90,9 +90,10 @@ function drawCompare(columns, what) {
   const body = place(
     "body",
     h("p", { class: "quiet" }, what + (left > 0 ? ` The first ${MOST_COLUMNS} of ${columns.length} are shown.` : "")),
-    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "step"), heads)), h("tbody", {}, rows))),
+    h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "step"), heads)), h("tbody", {}, rows)),
   );
-  body.className = "compare";
+  const replies = [...body.querySelectorAll(".reply")];
+  body.className = replies.some((reply) => reply.textContent.length > 16) ? "compare wide" : "compare";
 }
 
 function drawGroup(episode) {

@@ -169,7 +169,7 @@ function indexRow(episode) {
     if (column.name === "surprise") return h("td", { class: "number" }, surpriseBar(episode.surprise));
     const value = column.of(episode);
     if (!column.number) return h("td", {}, visible(column.show(episode)));
-    return h("td", { class: "number" }, episode.failure ? "failed" : number(value));
+    return h("td", { class: "number" }, episode.failure ? "failed" : brief(value));
   });
   const row = h("tr", { "data-episode": episode.order, title: visible(episode.id), onclick: () => chooseEpisode(episode) }, cells);
   if (episode.failure) row.classList.add("failed");
@@ -190,8 +190,8 @@ const TOP_SURPRISE = DATA.episodes.reduce((top, episode) => Math.max(top, episod
 function surpriseBar(value) {
   if (value === null) return ["–"];
   const bar = h("i", { class: "bar" });
-  bar.style.width = `${Math.round((36 * value) / TOP_SURPRISE)}px`;
-  return [bar, number(value)];
+  bar.style.width = `${Math.round((28 * value) / TOP_SURPRISE)}px`;
+  return [bar, brief(value)];
 }
 
 function sortBy(column) {

@@ -50,6 +50,13 @@ function number(value, digits = 2) {
   return text.replace("-", "−");
 }
 
+// Short enough for a narrow column: three digits or so.
+function brief(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  return number(value, size >= 100 ? 0 : size >= 10 ? 1 : 2);
+}
+
 function signed(value) {
   return value > 0 ? "+" + number(value) : number(value);
 }

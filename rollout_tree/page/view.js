@@ -71,6 +71,7 @@ function showMode(mode, step = state.step) {
   state.step = step;
   drawTools();
   drawBody(currentPath());
+  document.getElementById("body").scrollTo(0, 0);
   markCurrent(true);
 }
 

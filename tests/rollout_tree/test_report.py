@@ -285,8 +285,8 @@ def test_curves_when_metrics_are_long_then_averaged_and_times_are_left_out(tmp_p
 def test_evaluations_when_damaged_then_named(tmp_path: Path) -> None:
     path = tmp_path / "evaluations.json"
     assert evaluations(path) == []
-    path.write_text('[{"update": 3, "results": []}]', "utf-8")
-    assert evaluations(path) == [{"update": 3, "results": []}]
+    path.write_text('[{"update": 3, "results": [{"malformed": NaN}]}]', "utf-8")
+    assert evaluations(path) == [{"update": 3, "results": [{"malformed": None}]}]
     path.write_text('{"update": 3}', "utf-8")
     with pytest.raises(ValueError, match="is no list of evaluations"):
         evaluations(path)
