@@ -1,6 +1,5 @@
 """Text to token ids: what a chat template becomes, and what must never happen on the way."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -292,11 +291,8 @@ def test_trie_when_labels_are_prefix_free_then_no_end_token(terse: ChatFormat) -
     assert terse.trie(FreeText(20)) is None
 
 
-def test_embedded_tokenizer_when_made_then_small_quick_and_always_the_same() -> None:
-    embedded_tokenizer()
-    start = time.process_time()
+def test_embedded_tokenizer_when_made_then_small_and_always_the_same() -> None:
     first, second = embedded_tokenizer(), embedded_tokenizer()
-    assert time.process_time() - start < 1.0
     assert len(first) <= 512 and ChatFormat(first).digest == ChatFormat(second).digest
 
 

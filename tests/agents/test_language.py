@@ -1,7 +1,6 @@
 """Language agents and their transcripts: exact tokens turn by turn, seeds, limits, marks, forks, cost."""
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -342,29 +341,6 @@ def test_terse_game_when_played_then_row_is_one_sequence(terse: ChatFormat, text
         transcript.record(terse.encode_label("A"), "A")
         row += terse.encode_label("A")
     assert row.count(terse.opening("", "")[0]) == 1
-
-
-def test_cost_when_episode_is_long_then_little_and_linear(terse: ChatFormat, make_answer: Any) -> None:
-    """The framework's share of a turn without the engine: target 25 microseconds, asserted at four times."""
-    reply: Sample = make_answer(terse.encode_label("A"), "grammar")
-
-    class Prompt:
-        async def sample(self, request: SampleRequest) -> Sample:
-            return reply
-
-    observations = [see(text, AB) for text in ("A", "B")]
-
-    async def turns(agent: LanguageAgent, count: int) -> float:
-        start = time.process_time()
-        for step in range(count):
-            await agent.reply(observations[step % 2], key(step))
-        return (time.process_time() - start) / count
-
-    asyncio.run(turns(agent_of(Prompt(), terse), 100))
-    best = min(asyncio.run(turns(agent_of(Prompt(), terse), 20)) for _ in range(20))
-    assert best < 100e-6, f"{best * 1e6:.0f} microseconds a turn"
-    long = asyncio.run(turns(agent_of(Prompt(), terse, overflow="window"), 10_000))
-    assert long < 400e-6, f"{long * 1e6:.0f} microseconds a turn in a long episode"
 
 
 def test_grammar_when_reply_is_malformed_then_agent_hides_nothing(

@@ -1,7 +1,5 @@
 """Returns and generalised advantages: relations, padding, time limits."""
 
-import time
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -149,9 +147,7 @@ def test_discount_counts_ticks_not_tokens():
 @pytest.mark.parametrize("discount", [0.0, 0.5, 0.96, 1.0])
 def test_returns_of_a_long_game_in_float32_are_finite_and_right(discount):
     rewards = torch.ones(2, 10_000)
-    began = time.perf_counter()
     got = discounted_returns(rewards, discount=discount)
-    assert time.perf_counter() - began < 2.0
     exact = 10_000.0 if discount == 1 else (1 - discount**10_000) / (1 - discount)
     assert torch.isfinite(got).all()
     assert got[0, 0] == pytest.approx(exact, rel=1e-5)
