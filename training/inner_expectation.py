@@ -55,14 +55,8 @@ class Beside:
     """With a critic, read along them before its update."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fork:
-    """One player's replies at one step."""
-
-    step: int
-    """Id of the step of the main line."""
-    lines: dict[int, PathKey]
-    """Id of the step a reply stands in -> the path it was played on, the taken reply first."""
+_Replies = dict[int, PathKey]
+"""One player's at one fork, the taken one first: id of the step each stands in -> the path it was played on."""
 
 
 def expects_past(shaping: ShapingSettings) -> ExpectedPast | None:
@@ -100,7 +94,7 @@ def expect_past(
     """
     ordered = in_table_order(trajectories, table)
     forks = _forks(ordered if beside is None else beside.trajectories)
-    chosen: dict[tuple[int, int], tuple[int, tuple[PathKey, ...]]] = {}
+    chosen: dict[tuple[int, int], _Replies] = {}
     unforked: list[tuple[int, int]] = []
     for row, path in enumerate(ordered):
         for tick, steps in _reply_steps(path).items() if path.policy in policies else ():
@@ -109,9 +103,8 @@ def expect_past(
             if place is None:
                 unforked.append((row, tick))
                 continue
-            lines = [line for step, line in forks[place].lines.items() if step != place[2]]
-            own = [table.keys[row]] if past.replies == "siblings" else []
-            chosen[row, tick] = (forks[place].step, (*own, *lines))
+            own = {place[2]: table.keys[row]} if past.replies == "siblings" else {}
+            chosen[row, tick] = own | {s: line for s, line in forks[place].items() if s != place[2]}
     if unforked and past.unforked == "refuse":
         raise UnforkedTickError(_refusal(table, *unforked[0]))
     pool, rows = _pool(estimator, table, estimate, beside, update)
@@ -126,14 +119,16 @@ def _means(
     estimate: Estimate,
     pool: Tensor,
     rows: Mapping[PathKey, int],
-    chosen: Mapping[tuple[int, int], tuple[int, tuple[PathKey, ...]]],
+    chosen: Mapping[tuple[int, int], _Replies],
     unforked: Sequence[tuple[int, int]],
 ) -> PastEstimate:
     """Ā = mean over the chosen replies' returns - B, cell by cell."""
-    sizes = [len(lines) for _, lines in chosen.values()]
+    sizes = [len(replies) for replies in chosen.values()]
     cells = torch.tensor(list(chosen), dtype=torch.long).reshape(-1, 2)  # (C, 2) row, tick
     owner = torch.repeat_interleave(torch.tensor(sizes, dtype=torch.long))  # (M,) cell of each reply
-    sources = torch.tensor([rows[line] for _, lines in chosen.values() for line in lines], dtype=torch.long)
+    sources = torch.tensor(
+        [rows[line] for some in chosen.values() for line in some.values()], dtype=torch.long
+    )
     gains = pool[sources, cells[owner, 1]]
     means = segment_sum(gains, owner, len(sizes)) / torch.tensor(sizes, dtype=gains.dtype)
     place = (cells[:, 0], cells[:, 1])
@@ -154,8 +149,10 @@ def _means(
         advantages=keep(advantages, table.mask),
         expected=expected,
         replies={
-            cell: FreshReplies(step=step, lines=lines, returns=tuple(returns[end - len(lines) : end]))
-            for (cell, (step, lines)), end in zip(chosen.items(), ends, strict=True)
+            cell: FreshReplies(
+                steps=tuple(some), lines=tuple(some.values()), returns=tuple(returns[end - len(some) : end])
+            )
+            for (cell, some), end in zip(chosen.items(), ends, strict=True)
         },
         unforked=frozenset(unforked),
     )
@@ -181,15 +178,15 @@ def _pool(
     return torch.cat(laid), {key: row for row, key in enumerate((*table.keys, *branches.keys))}
 
 
-def _forks(paths: Iterable[Trajectory]) -> dict[tuple[str, str, int], _Fork]:
+def _forks(paths: Iterable[Trajectory]) -> dict[tuple[str, str, int], _Replies]:
     """(episode, player, id of a step with one of his replies there) -> the fork; whatever the order of paths."""
-    found: dict[tuple[str, str, int], _Fork] = {}
+    found: dict[tuple[str, str, int], _Replies] = {}
     for path in sorted([one for one in paths if _deviates(one)], key=path_key):
         assert path.fork is not None
         step, taken = path.fork.step, PathKey(path.episode, "", path.player)
-        fork = found.setdefault((path.episode, path.player, step), _Fork(step=step, lines={step: taken}))
-        fork.lines[path.fork.first] = path_key(path)
-        found[path.episode, path.player, path.fork.first] = fork
+        replies = found.setdefault((path.episode, path.player, step), {step: taken})
+        replies[path.fork.first] = path_key(path)
+        found[path.episode, path.player, path.fork.first] = replies
     return found
 
 

@@ -95,10 +95,10 @@ class TurnEstimate:
 class FreshReplies:
     """Whose mean an expected return is: one player's replies at one fork."""
 
-    step: int
-    """Id of the fork's step of the main line."""
+    steps: tuple[int, ...]
+    """Id of the step in which each reply stands."""
     lines: tuple[PathKey, ...]
-    """The path on which each reply was played on."""
+    """The path on which each was played on."""
     returns: tuple[float, ...]
     """The player's return from the tick on along each; with a critic its lambda-return."""
 
