@@ -96,7 +96,7 @@ function drawChart(chart, window) {
       bands,
       legend: { show: false },
       cursor: { sync: { key: "run" }, y: false, points: { size: 6 } },
-      axes: [axis, { ...axis, size: 54 }],
+      axes: [{ ...axis, size: 30 }, { ...axis, size: 54 }],
       hooks: { setCursor: [(self) => tell(self.cursor.idx)] },
     },
     data,
