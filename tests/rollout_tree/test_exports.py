@@ -136,9 +136,12 @@ def truncated(length: int = 3) -> RolloutTree:
     return play_one(Counting(length=length, outcome=outcome))
 
 
+@pytest.mark.readers
+@pytest.mark.needs("verifiers")
 def test_episodes_when_exported_then_their_own_reader_gives_the_same_tokens(tmp_path: Path) -> None:
     """The conformance that counts: `WireEpisode` validates the record, and its branches are our rows."""
-    v1 = pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
+    from verifiers import v1
+
     trees = [
         forked(play_one(Counting(length=4))),
         forked(play_one(Counting(length=4), lambda seat: Tokens(seat, fresh_at=(2,)))),
@@ -201,10 +204,13 @@ def test_log_when_exported_then_a_sample_for_each_conversation_scored_by_its_ret
     assert json.loads((tmp_path / "none.json").read_text("utf-8"))["samples"] == []
 
 
+@pytest.mark.readers
+@pytest.mark.needs("inspect_ai")
 def test_log_when_exported_then_its_own_reader_gives_the_same_messages(tmp_path: Path) -> None:
-    reader = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    from inspect_ai.log import read_eval_log
+
     expected = logged(tmp_path)
-    read = reader.read_eval_log(str(tmp_path / "log.json"))
+    read = read_eval_log(str(tmp_path / "log.json"))
     for sample, one in zip(read.samples, expected, strict=True):
         assert [m.role for m in sample.messages] == [m.role for m in one.messages]
         assert [m.text for m in sample.messages] == [shield(m.content) for m in one.messages]
