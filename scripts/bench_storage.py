@@ -14,7 +14,7 @@ a quarter of the steps first, so that the cost a step shows whether it is linear
 import argparse
 import gzip
 import json
-import pickle  # noqa: S403, TID251 - measured, and used for nothing
+import pickle  # noqa: TID251 - measured, and used for nothing
 import resource
 import sys
 import tempfile
