@@ -9,6 +9,7 @@ old policy and reference), and GRPO a second time as ours runs: float32, no chec
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -41,8 +42,8 @@ class SideError(RuntimeError):
 
 
 def has_trl(python: str) -> bool:
-    """Whether an interpreter has TRL."""
-    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('trl') is None)"
+    """Whether an interpreter has TRL and coplay."""
+    code = "import sys; from importlib.util import find_spec as f; sys.exit(not (f('trl') and f('coplay')))"
     return subprocess.run([python, "-c", code], check=False).returncode == 0  # noqa: S603 - the user's interpreter
 
 
@@ -126,12 +127,21 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one table."""
     chosen = parse(arguments)
+    if shutil.which(chosen.trl_python) is None:
+        print(f"error: --trl-python is {chosen.trl_python!r}; expected an interpreter", file=sys.stderr)
+        return 2
+    if chosen.model and not (Path(chosen.model) / "config.json").is_file():
+        print(
+            f"error: --model is {chosen.model!r}, which holds no config.json; expected a model folder",
+            file=sys.stderr,
+        )
+        return 2
     sides = [side for side in SIDES if side == "ours" or side in chosen.sides]
     if not has_trl(chosen.trl_python):
         sides = [side for side in sides if SIDES[side]["trainer"] == "ours"]
         print(
-            f"{chosen.trl_python} has no TRL, so only our side runs: give --trl-python the interpreter of an"
-            " environment with coplay's extra 'bench'"
+            f"{chosen.trl_python} does not have both TRL and coplay, so only our side runs: give --trl-python the"
+            " interpreter of an environment with coplay's extra 'bench'"
         )
     with tempfile.TemporaryDirectory() as folder:
         model = chosen.model or folder

@@ -103,7 +103,7 @@ def test_bench_when_trl_is_absent_then_our_side_alone_runs_and_it_is_said(
     monkeypatch.setattr("coplay.scripts.bench_end_to_end.has_trl", lambda _: False)
     assert main(TINY) == 0
     told = capsys.readouterr().out
-    assert "has no TRL" in told and "GRPOTrainer" not in told
+    assert "only our side runs" in told and "GRPOTrainer" not in told
     (row,) = [line.split() for line in told.splitlines() if line.startswith("ours")]
     samples_per_second, reply = float(row[3]), int(row[7])
     assert samples_per_second > 0 and reply == 4
@@ -112,6 +112,14 @@ def test_bench_when_trl_is_absent_then_our_side_alone_runs_and_it_is_said(
 def test_side_when_it_fails_then_what_it_said_is_told() -> None:
     with pytest.raises(SideError, match=r"holds no config\.json"):
         run_side(JOB.model_copy(update={"model": "/nowhere"}), sys.executable)
+
+
+@pytest.mark.parametrize("flag", ["--model", "--trl-python"])
+def test_bench_when_a_path_leads_nowhere_then_one_sentence(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([flag, "/nowhere"]) == 2
+    assert f"error: {flag} is '/nowhere'" in capsys.readouterr().err
 
 
 @pytest.mark.slow
