@@ -24,6 +24,7 @@ from coplay.rollout_tree.estimates import EstimateRow, write_estimates
 from coplay.training.baselines import RunningMeans
 from coplay.training.estimators import mean_keys
 from coplay.training.evaluate import Contestant, evaluate, pairings, score
+from coplay.training.inner_expectation import Beside
 from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
@@ -40,6 +41,7 @@ def store_rollouts(
     advantages: Estimate,
     done: Mapping[str, Done],
     values: TickValues | None,
+    beside: Beside | None = None,
 ) -> None:
     """Write this iteration's tables, if it is one of those that are kept; `values` as the critic read them."""
     storage = run.config.storage
@@ -47,7 +49,10 @@ def store_rollouts(
         return
     write_rollouts(run.folder, update, trees)
     if storage.credits:
-        write_estimates(run.folder, update, estimate_rows(table, run.state.running_means, values))
+        known = estimate_rows(table, run.state.running_means, values)
+        if beside is not None and beside.values is not None:
+            known += estimate_rows(beside.table, {}, beside.values)
+        write_estimates(run.folder, update, known)
         rows = [row for one in done.values() for row in credit_rows(table, advantages, one)]
         write_credits(run.folder, update, rows)
 

@@ -1,11 +1,8 @@
 """The page in a real browser: what it draws, what keys and clicks do, and that nothing leaves it.
 
-Needs Playwright and a Chromium: its own, or the system's (`apt-get install chromium`).
+Needs Playwright and a Chromium (`apt-get install chromium`, or the one that COPLAY_CHROMIUM names).
 """
 
-import importlib.util
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +14,8 @@ from page_fakes import HOSTILE, LONG, SCRIPT, branched_run, hostile_run, large_r
 
 from coplay.rollout_tree import write_report
 
-CHROMIUM = os.environ.get("COPLAY_CHROMIUM") or shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: install it, or set COPLAY_CHROMIUM"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.needs("playwright")]
 
 Open = Callable[..., Any]
 
@@ -35,11 +27,11 @@ def page_of(make: Callable[[Path], Path], folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser(chromium: str) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield started
         started.close()
 
