@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
+from math import inf
 from operator import mul
 
 import torch
@@ -126,7 +127,7 @@ def _by_turn(
             for forked, value in lines.after.get((row, tick), ()):
                 mean = value if step < forked else mean
             known, siblings = lines.at_fork.get((row, step), (mean, None))
-            passed = 1 if share is None else share.lines(key.branch, step)
+            passed = 1 if share is None else share.lines(key.branch, step, tick)
             weight = 1.0 / (passed * lines.num_replies.get((row, step), 1))
             cell[place] = (known, baselines[tick] if siblings is None else siblings, weight)
             if is_first and step != first:  # before its first reply a branch is its line
@@ -139,27 +140,36 @@ def _by_turn(
 
 
 class _Shares:
-    """How many lines a turn shares its weight with."""
+    """How many lines of a game a turn shares its weight with."""
 
     def __init__(self, forks: GameForks) -> None:
         self._forks = forks
         self._steps: dict[str, list[int]] = {}
+        self._ends: dict[str, list[float]] = {}
+        """By line, of each fork's lines: the last tick that they reach unless the game ends; it never falls."""
         self._products: dict[str, list[int]] = {}
-        """By line: of the numbers of lines that leave the first 0, 1, ... forks of it and of those before it."""
+        """By line: of the numbers of lines that leave its first 0, 1, ... forks."""
         for line in forks.lines:
-            partings, home = forks.partings.get(line, ()), forks.home.get(line)
-            before = 1 if home is None else self._passed(home.line, home.step + 1)
+            partings = forks.partings.get(line, ())
             self._steps[line] = [parting.step for parting in partings]
+            self._ends[line] = [inf if parting.cut is None else parting.cut for parting in partings]
             leaving = [1 + len(parting.branches) for parting in partings]
-            self._products[line] = list(accumulate(leaving, mul, initial=before))
+            self._products[line] = list(accumulate(leaving, mul, initial=1))
 
-    def lines(self, line: str, step: int) -> int:
-        """The product of all lines at forks before a turn; for a reply that is itself an alternative, its line's."""
-        if line and step == self._forks.first[line]:
-            home = self._forks.home[line]
-            return self._passed(home.line, home.step)
-        return self._passed(line, step)
+    def lines(self, line: str, step: int, tick: int) -> int:
+        """The product of all lines at forks before a turn; for a reply that is itself an alternative, its line's.
 
-    def _passed(self, line: str, step: int) -> int:
-        """Over the forks of a line, and before it, at steps before `step`."""
-        return self._products[line][bisect_left(self._steps[line], step)]
+        Only forks whose lines reach the turn's tick count: beyond a horizon a line has no siblings that stand for it.
+        """
+        found, home = 1, self._forks.home.get(line)
+        if home is not None and step == self._forks.first[line]:
+            line, step = home.line, home.step
+        while True:
+            products = self._products[line]
+            end = bisect_left(self._steps[line], step)
+            start = min(bisect_left(self._ends[line], tick), end)
+            found *= products[end] // products[start]
+            home = self._forks.home.get(line)
+            if home is None:
+                return found
+            line, step = home.line, home.step + 1
