@@ -22,6 +22,8 @@ from coplay.training.schemes import BranchesEstimator, CriticLearning
 
 Cell = tuple[Any, ...]
 """(player, situation, label): one parameter of a tabular policy."""
+FEW = 40
+"""Episodes."""
 
 
 def half(mine, observation) -> dict[str, float]:
@@ -129,9 +131,15 @@ def measured_gradient(
 
 
 def misses(found: Measured, exact: Mapping[Cell, float]) -> Iterator[tuple[Cell, float, float, float]]:
-    """Cells whose mean over episodes lies more than four standard errors from the exact number."""
-    for cell, truth in exact.items():
-        parts = [episode.get(cell, 0.0) for episode in found.sums.values()]
+    """Cells whose mean over episodes lies more than four standard errors from the exact number.
+
+    Only those that enough episodes came to: of rarer ones the error itself is not known.
+    """
+    parts_of = {cell: [episode.get(cell, 0.0) for episode in found.sums.values()] for cell in exact}
+    judged = [cell for cell, parts in parts_of.items() if sum(part != 0 for part in parts) >= FEW]
+    assert len(judged) > len(exact) / 6
+    for cell in judged:
+        truth, parts = exact[cell], parts_of[cell]
         mean = sum(parts) / len(parts)
         error = sqrt(sum((part - mean) ** 2 for part in parts)) / len(parts)
         if abs(mean - truth) >= 4 * error + 1e-12:
