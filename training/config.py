@@ -15,7 +15,7 @@ from coplay.agents.settings import (
 )
 from coplay.games import Game, GameParameters
 from coplay.games.registry import game_class
-from coplay.training.branching import BranchingSettings, check_branching
+from coplay.training.branching import BranchingSettings, check_branching, check_past
 from coplay.training.messages import ConfigError, explain
 from coplay.training.schedules import Constant, LearningRate, Schedule
 from coplay.training.schemes import EstimatorSettings, Independent, ReturnsEstimator, ShapingSettings
@@ -201,6 +201,9 @@ class RunConfig(Settings):
             seats=self.seats(),
             policies=self.agents.policies,
         )
+        trained = {name for name, policy in self.agents.policies.items() if policy.trained}
+        learners = [player for player, agent in self.seats().items() if agent in trained]
+        check_past(self.collect.branching, self.estimator, self.shaping, learners=learners)
         return self
 
     def make_game(self) -> Game[Any]:

@@ -46,7 +46,7 @@ def branch_parts(result: Recredited, row: int, turn: int, tick: int) -> BranchPa
     turns, known = result.table.turns, result.raw.turns
     if turns is None or known is None:
         followed = _follow(result, row, tick, after=-1)
-        return BranchParts(followed=followed, baseline=_by_games(result, row, tick), share=1.0)
+        return BranchParts(followed=followed, baseline=by_games(result, row, tick), share=1.0)
     step, key = int(turns.steps[row, turn]), result.table.keys[row]
     own_fork = next(
         (
@@ -59,7 +59,7 @@ def branch_parts(result: Recredited, row: int, turn: int, tick: int) -> BranchPa
         None,
     )
     followed = _from_turn(result, row, step, tick)
-    baseline = _by_games(result, row, tick) if own_fork is None else _by_replies(result, own_fork, key)
+    baseline = by_games(result, row, tick) if own_fork is None else _by_replies(result, own_fork, key)
     return BranchParts(followed=followed, baseline=baseline, share=float(known.weights[row, turn]))
 
 
@@ -127,12 +127,20 @@ def _lines(
     result: Recredited, key: PathKey, branches: Sequence[str], tick: int, weight: float, cut: Cut
 ) -> tuple[Line, ...]:
     """Whole branches, from the fork on and cut where the fork's lines are."""
+    assert result.table.turns is not None
+    first_of = {
+        branch: first
+        for fork in result.table.turns.forks
+        if fork.episode == key.episode
+        for branch, first in zip(fork.branches, fork.first_steps, strict=True)
+    }
     return tuple(
         Line(
             branch=branch,
             tick=tick,
             weight=weight,
             returns=_follow(result, _row(result, key, branch), tick, after=-1, cut=cut).returns,
+            step=first_of[branch],
         )
         for branch in branches
     )
@@ -145,18 +153,18 @@ def _row(result: Recredited, key: PathKey, branch: str) -> int:
 def _by_replies(result: Recredited, fork: ForkPlace, key: PathKey) -> Baseline:
     """The mean of the other replies of a fork; the taken one counts as the mean over the lines that hold it."""
     line = _row(result, key, fork.line)
-    returns = {fork.line: _from_turn(result, line, fork.step, fork.tick).returns}
+    returns = {fork.line: (fork.step, _from_turn(result, line, fork.step, fork.tick).returns)}
     for one in _lines(result, key, fork.branches, fork.tick, 1.0, fork.last_tick):
-        returns[one.branch] = one.returns
+        returns[one.branch] = (one.step, one.returns)
     siblings = tuple(
-        Sibling(episode=key.episode, branch=branch, returns=value)
-        for branch, value in returns.items()
+        Sibling(episode=key.episode, branch=branch, returns=value, step=step)
+        for branch, (step, value) in returns.items()
         if branch != key.branch
     )
     return _mean_of(siblings, "replies")
 
 
-def _by_games(result: Recredited, row: int, tick: int) -> Baseline:
+def by_games(result: Recredited, row: int, tick: int) -> Baseline:
     """The mean of the other games of the group at the tick, their forks averaged, or the running mean."""
     table, key = result.table, result.table.keys[row]
     mates = (table.group_ids == table.group_ids[row]) & table.mask[:, tick]
