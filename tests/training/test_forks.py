@@ -56,7 +56,7 @@ def wordy(chances):
 def test_gradient_when_forks_are_chosen_paid_or_nested_then_unbiased(name: str, plan: BranchPlan) -> None:
     """The expectation is the exact policy gradient; replies of one label cost four times those of the other."""
     game, chances = SHORT[name]
-    trees = play_branches(game, wordy(chances), branching=plan, group_size=150, values=judged)
+    trees = play_branches(game, wordy(chances), branching=plan, group_size=300, values=judged)
     found = measured_gradient(trees, game, chances, discount=0.8)
     assert all(abs(share - 1) < 1e-9 for share in found.shares.values())
     assert_unbiased(found, exact_gradient(game, chances, 0.8))
