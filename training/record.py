@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,10 +14,7 @@ from coplay.games import derive_seed
 from coplay.rollout_tree import (
     CreditRow,
     RolloutTree,
-    behaviour_rates,
-    counts,
-    returns,
-    welfare,
+    summary,
     write_credits,
     write_rollouts,
 )
@@ -29,6 +27,7 @@ from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
 from coplay.training.trainer import Done
+from coplay.training.variance import variance_report
 
 Report = Callable[[int, Mapping[str, float]], None]
 
@@ -151,22 +150,33 @@ def evaluate_run(run: Run) -> None:
     if state.best_score is None or reached > state.best_score:
         changes |= {"best_score": reached, "best_update": update}
     run.state = state.model_copy(update=changes)
-    write_json(run, "evaluations.json", history)
+    write_json(run.folder, "evaluations.json", history)
 
 
-def write_json(run: Run, name: str, content: object) -> None:
-    """Write a file of the run folder aside and rename it."""
-    aside = run.folder / f".{name}.partial"
+def write_json(folder: Path, name: str, content: object) -> None:
+    """Write a file of a run folder aside and rename it."""
+    aside = folder / f".{name}.partial"
     aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(aside, run.folder / name)
+    os.replace(aside, folder / name)
 
 
 def iteration_metrics(
-    run: Run, trees: Sequence[RolloutTree], advantages: Estimate, done: Mapping[str, Done]
+    run: Run,
+    trees: Sequence[RolloutTree],
+    table: TickTable,
+    advantages: Estimate,
+    done: Mapping[str, Done],
 ) -> dict[str, float]:
     """How the games went, per player and never averaged over seats where that cancels, and what each step did."""
-    games = prefixed("rollout", returns(trees) | welfare(trees) | behaviour_rates(trees) | counts(trees))
+    games = prefixed("rollout", summary(trees))
     names = [trainer.policy.name for trainer in run.trainers]
     skipped = {f"policy/{name}/skipped": float(name not in done) for name in names}
     steps = [prefixed(f"policy/{name}", one.result.metrics) for name, one in done.items()]
-    return merged([games, advantages.metrics, skipped, *steps])
+    spread = variance_report(
+        table,
+        advantages,
+        done,
+        discount=run.config.estimator.discount,
+        has_chance=run.game.spec.has_chance,
+    )
+    return merged([games, advantages.metrics, spread, skipped, *steps])
