@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coplay.agents import scripted_dilemmas as dilemmas
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
+from coplay.agents.scripted_dilemmas import nearest_number
 from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
 from coplay.games.trust_and_split import HANDS
 
@@ -156,14 +158,10 @@ def _claim_share(observation: Observation, part: Mapping[str, float] | float) ->
     if facts["game"] == "split":
         stock = facts["stock"]
         parts = part if isinstance(part, Mapping) else dict.fromkeys(facts["items"], part)
-        return {item: _nearest_number(range(stock + 1), parts[item] * stock) for item in facts["items"]}
+        return {item: nearest_number(range(stock + 1), parts[item] * stock) for item in facts["items"]}
     assert isinstance(grammar, Number) and not isinstance(part, Mapping)
     allowed = facts["claims"] or range(facts["coins"] + 1)
-    return _nearest_number(allowed, part * facts["coins"])
-
-
-def _nearest_number(allowed: Iterable[int], target: float) -> int:
-    return min(allowed, key=lambda number: (abs(number - target), number))
+    return nearest_number(allowed, part * facts["coins"])
 
 
 def _greedy(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
@@ -216,6 +214,8 @@ def _own_hand(observation: Observation) -> str:
 
 MATRIX = frozenset({"iterated_matrix"})
 SPLITS = frozenset({"split", "trust_and_split"})
+PUBLIC_GOODS = frozenset({"public_goods"})
+COMMONS = frozenset({"commons"})
 
 SCRIPTED: dict[str, Script] = {
     "always_cooperate": Script(rule=_always_cooperate, games=MATRIX),
@@ -227,6 +227,12 @@ SCRIPTED: dict[str, Script] = {
     "greedy": Script(rule=_greedy, games=SPLITS),
     "welfare_maximising": Script(rule=_welfare_maximising, games=SPLITS, line=_own_hand),
     "fair": Script(rule=_fair, games=SPLITS),
+    "full_contributor": Script(rule=dilemmas.full_contributor, games=PUBLIC_GOODS),
+    "free_rider": Script(rule=dilemmas.free_rider, games=PUBLIC_GOODS),
+    "conditional_contributor": Script(rule=dilemmas.conditional_contributor, games=PUBLIC_GOODS),
+    "greedy_harvester": Script(rule=dilemmas.greedy_harvester, games=COMMONS),
+    "sustainable_harvester": Script(rule=dilemmas.sustainable_harvester, games=COMMONS),
+    "planning_harvester": Script(rule=dilemmas.planning_harvester, games=COMMONS),
 }
 
 

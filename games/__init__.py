@@ -2,6 +2,7 @@
 
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.commons import Commons
 from coplay.games.grammar import (
     Action,
     Choice,
@@ -17,6 +18,7 @@ from coplay.games.grammar import (
 )
 from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.games.names import nearest
+from coplay.games.public_goods import PublicGoods
 from coplay.games.registry import (
     GameParameterError,
     GamePluginError,
@@ -31,13 +33,14 @@ from coplay.games.replies import strip_reasoning
 from coplay.games.split import Split
 from coplay.games.trust_and_split import TrustAndSplit
 
-for _game in (IteratedMatrix, Split, TrustAndSplit):
+for _game in (Commons, IteratedMatrix, PublicGoods, Split, TrustAndSplit):
     register_game(_game)
 
 __all__ = [
     "Action",
     "Chance",
     "Choice",
+    "Commons",
     "Fields",
     "FreeText",
     "Game",
@@ -55,6 +58,7 @@ __all__ = [
     "Number",
     "Observation",
     "OneOf",
+    "PublicGoods",
     "Split",
     "StepOutcome",
     "TrustAndSplit",
