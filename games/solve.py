@@ -53,6 +53,11 @@ def values(tree: GameTree, strategies: Strategies) -> dict[str, Real]:
     return dict(zip(tree.players, _expected(tree, chances)[0], strict=True))
 
 
+def reach_probabilities(tree: GameTree, strategies: Strategies) -> list[Real]:
+    """For each node the probability of passing it."""
+    return _reach(tree, _chances(tree, strategies, tree.players))
+
+
 @dataclass(frozen=True, slots=True)
 class BestResponse:
     """What one player can get at most against strategies of the others, and how."""

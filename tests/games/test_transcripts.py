@@ -12,6 +12,11 @@ CASES = (
     "split_three",
     "trust_and_split",
     "trust_and_split_no_talk",
+    "kuhn_poker",
+    "leduc_poker",
+    "rock_paper_scissors",
+    "tic_tac_toe",
+    "two_round_bargaining",
 )
 
 
