@@ -91,7 +91,8 @@ def _put(board: str, cell: int) -> str:
 def cycle(observation: Observation, agent: Seated, key: TurnKey) -> str:
     """All moves in their order, one a round."""
     options = _options(observation)
-    return options[(observation.facts["round"] - 1) % len(options)]
+    played: int = observation.facts["round"] - 1
+    return options[played % len(options)]
 
 
 def beat_last(observation: Observation, agent: Seated, key: TurnKey) -> str:

@@ -15,7 +15,19 @@ from coplay.agents.scripted import (
     UnknownAgentError,
     scripted_agent,
 )
-from coplay.games import Chance, Choice, Fields, FreeText, Grammar, Move, Number, Observation, make_game
+from coplay.games import (
+    Chance,
+    Choice,
+    Fields,
+    FreeText,
+    Grammar,
+    Move,
+    Number,
+    Observation,
+    OneOf,
+    game_class,
+    make_game,
+)
 
 MATRIX_FACTS = {
     "game": "iterated_matrix",
@@ -83,6 +95,8 @@ GRAMMARS: list[Grammar] = [
     Number(values=tuple(range(0, 9000, 2))),
     Fields(("hats", "books"), 0, 3),
     Fields(("hats", "books", "balls"), 0, 20, bare=True),
+    Fields(("hats", "books"), 0, (2, 5000)),
+    OneOf(("answer", "price", "message"), (Choice(("yes",)), Number(0, 5000), FreeText(9)), "message"),
     FreeText(7, "m"),
 ]
 
@@ -176,9 +190,11 @@ def test_seat_when_the_game_is_not_known_then_refused_before_play(name: str) -> 
 
 
 def test_every_agent_when_seated_then_plays_its_games_to_the_end() -> None:
+    rounds = {"num_rounds": 2}
     for name, script in SCRIPTED.items():
         for game_name in sorted(script.games or {"iterated_matrix", "split", "trust_and_split"}):
-            game = make_game(game_name, num_rounds=2)
+            has_rounds = "num_rounds" in game_class(game_name).Parameters.model_fields
+            game = make_game(game_name, **(rounds if has_rounds else {}))
             seats = {
                 player: scripted_agent(name)(
                     Seat(game=game_name, player=player, players=game.spec.players, episode="0", seed=place)
