@@ -95,8 +95,8 @@ class Reader:
         starts = plan_reading([block.tokens[row] for block, row in held], contexts)
         sources = [None if start.held is None else (*held[start.held], start.common) for start in starts]
         block = join(sources, label, columns=max(map(len, contexts)))
-        for source in sources:
-            if source is not None and source[2] == len(source[0].tokens[source[1]]):
+        for source, context in zip(sources, contexts, strict=True):
+            if source is not None and _begins(source[0].tokens[source[1]], context):
                 self.store.retire(source[:2])
         return block, starts
 
@@ -162,6 +162,10 @@ class Reader:
         seats = [place for place, row in enumerate(seated) if row in feeds]
         last = torch.tensor([len(new) - 1 for new in news], device=device)
         return hidden[torch.tensor(seats, device=device), last]
+
+
+def _begins(tokens: list[int], context: tuple[int, ...]) -> bool:
+    return tuple(tokens) == context[: len(tokens)]
 
 
 def _picked(rows: Tensor, places: list[int]) -> Tensor:
