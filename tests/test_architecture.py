@@ -21,6 +21,8 @@ TORCH_LIBRARIES = {"torch", "transformers", "peft", "accelerate"}
 CATCH_ALL = {"Exception", "BaseException"}
 BOUNDARY = "rollout_tree/collect.py"
 """The one place where any exception becomes a recorded failure."""
+MEASURED = {"scripts/bench_storage.py": {"pickle"}}
+"""The one exemption from law 10: the benchmark of storage writes and reads a pickle of its own to time it."""
 MAX_FILE, MAX_FUNCTION = 300, 60
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -148,7 +150,12 @@ def test_code_from_data_when_looked_for_then_absent() -> None:
     faults = []
     banned = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
     for path, tree in modules().items():
-        faults += [f"{path}:{n} imports {name}" for n, name in imports(tree) if name.split(".")[0] in banned]
+        allowed = MEASURED.get(path, set())
+        faults += [
+            f"{path}:{n} imports {name}"
+            for n, name in imports(tree)
+            if name.split(".")[0] in banned - allowed
+        ]
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
