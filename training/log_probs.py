@@ -12,6 +12,9 @@ from torch import Tensor
 
 from coplay.training.losses import at_least_float32, entropy
 
+_PIECE = 256
+"""Tokens of a free vocabulary whose entropies are measured at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedSets:
@@ -86,6 +89,13 @@ class TokenLogProbs:
         """
         parts = [entropy(self.free_logits, top_k=top_k), entropy(self.restricted_logits, top_k=top_k)]
         return _in_order(parts, [self.free, self.restricted])
+
+    def measured_entropies(self) -> Tensor:
+        """The same without gradient, in pieces, so that no second (F, V) is ever held."""
+        with torch.no_grad():
+            starts = range(0, len(self.free), _PIECE)
+            free = [entropy(self.free_logits[start : start + _PIECE]) for start in starts]
+            return _in_order([*free, entropy(self.restricted_logits)], [self.free, self.restricted])
 
 
 def _in_order(parts: list[Tensor], places: list[Tensor]) -> Tensor:

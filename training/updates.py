@@ -77,6 +77,7 @@ def policy_step(
     set_lr(optimizer, plan.lr)
     optimizer.zero_grad(set_to_none=True)
     log_probs, weights = torch.zeros_like(batch.behaviour), torch.ones_like(batch.behaviour)
+    entropies = torch.zeros_like(batch.behaviour)
     sums: dict[str, Tensor] = {}
     pieces = list(micro_batches(batch.lengths, max_tokens=plan.micro_batch_tokens))
     if settings.importance == "sequence":
@@ -87,6 +88,7 @@ def policy_step(
     for rows in pieces:
         tokens = torch.isin(batch.row, rows).nonzero().squeeze(1)
         scored = _score(policy, batch, rows, tokens)
+        entropies[tokens] = scored.measured_entropies()
         if settings.importance != "sequence":
             log_probs[tokens] = scored.log_probs.detach()
             weights[tokens] = _weights(settings, batch, log_probs[tokens], tokens)
@@ -107,6 +109,7 @@ def policy_step(
         metrics=_policy_metrics(numbers, batch, log_probs, weights, settings),
         weights=weights.cpu(),
         log_probs=log_probs.cpu(),
+        entropies=entropies.cpu(),
     )
 
 
