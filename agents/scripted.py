@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coplay.agents import scripted_dilemmas as dilemmas
+from coplay.agents import scripted_exact as exact
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
+from coplay.agents.scripted_dilemmas import RULES as DILEMMAS
 from coplay.agents.scripted_dilemmas import nearest_number
 from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
 from coplay.games.trust_and_split import HANDS
@@ -214,8 +215,9 @@ def _own_hand(observation: Observation) -> str:
 
 MATRIX = frozenset({"iterated_matrix"})
 SPLITS = frozenset({"split", "trust_and_split"})
-PUBLIC_GOODS = frozenset({"public_goods"})
-COMMONS = frozenset({"commons"})
+POKER = frozenset({"kuhn_poker", "leduc_poker"})
+SIGNS = frozenset({"rock_paper_scissors"})
+BARGAINING = frozenset({"two_round_bargaining"})
 
 SCRIPTED: dict[str, Script] = {
     "always_cooperate": Script(rule=_always_cooperate, games=MATRIX),
@@ -227,12 +229,16 @@ SCRIPTED: dict[str, Script] = {
     "greedy": Script(rule=_greedy, games=SPLITS),
     "welfare_maximising": Script(rule=_welfare_maximising, games=SPLITS, line=_own_hand),
     "fair": Script(rule=_fair, games=SPLITS),
-    "full_contributor": Script(rule=dilemmas.full_contributor, games=PUBLIC_GOODS),
-    "free_rider": Script(rule=dilemmas.free_rider, games=PUBLIC_GOODS),
-    "conditional_contributor": Script(rule=dilemmas.conditional_contributor, games=PUBLIC_GOODS),
-    "greedy_harvester": Script(rule=dilemmas.greedy_harvester, games=COMMONS),
-    "sustainable_harvester": Script(rule=dilemmas.sustainable_harvester, games=COMMONS),
-    "planning_harvester": Script(rule=dilemmas.planning_harvester, games=COMMONS),
+    **{name: Script(rule=rule, games=frozenset({game})) for name, (game, rule) in DILEMMAS.items()},
+    "always_fold": Script(rule=exact.first_option, games=POKER),
+    "always_bet": Script(rule=exact.last_option, games=POKER),
+    "kuhn_equilibrium": Script(rule=exact.kuhn_equilibrium, games=frozenset({"kuhn_poker"})),
+    "minimax": Script(rule=exact.minimax, games=frozenset({"tic_tac_toe"})),
+    "always_first": Script(rule=exact.first_option, games=SIGNS),
+    "cycle": Script(rule=exact.cycle, games=SIGNS),
+    "beat_last": Script(rule=exact.beat_last, games=SIGNS),
+    "even_bargainer": Script(rule=exact.even_bargainer, games=BARGAINING),
+    "hard_bargainer": Script(rule=exact.hard_bargainer, games=BARGAINING),
 }
 
 

@@ -1,13 +1,11 @@
 """The rules of scripted agents for social dilemmas: public goods, commons, coin game, cheap talk."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from coplay.agents.base import TurnKey
+from coplay.agents.scripted_exact import Seated
 from coplay.games import Number, Observation
-
-if TYPE_CHECKING:
-    from coplay.agents.scripted import ScriptedAgent
 
 
 def _others(told: Mapping[str, Any], player: str) -> list[Any]:
@@ -22,18 +20,18 @@ def nearest_number(allowed: Iterable[int], target: float) -> int:
 # Public goods.
 
 
-def full_contributor(observation: Observation, agent: "ScriptedAgent", key: TurnKey) -> int:
+def full_contributor(observation: Observation, agent: Seated, key: TurnKey) -> int:
     """Contribute everything."""
     endowment: int = observation.facts["endowment"]
     return endowment
 
 
-def free_rider(observation: Observation, agent: "ScriptedAgent", key: TurnKey) -> int:
+def free_rider(observation: Observation, agent: Seated, key: TurnKey) -> int:
     """Contribute nothing."""
     return 0
 
 
-def conditional_contributor(observation: Observation, agent: "ScriptedAgent", key: TurnKey) -> int:
+def conditional_contributor(observation: Observation, agent: Seated, key: TurnKey) -> int:
     """Contribute what the others did on average in the last round, first everything (Fischbacher et al. 2001)."""
     facts, grammar = observation.facts, observation.grammar
     assert isinstance(grammar, Number)
@@ -48,21 +46,32 @@ def conditional_contributor(observation: Observation, agent: "ScriptedAgent", ke
 # Commons.
 
 
-def greedy_harvester(observation: Observation, agent: "ScriptedAgent", key: TurnKey) -> int:
+def greedy_harvester(observation: Observation, agent: Seated, key: TurnKey) -> int:
     """Claim the whole stock."""
     stock: int = observation.facts["stock"]
     return stock
 
 
-def sustainable_harvester(observation: Observation, agent: "ScriptedAgent", key: TurnKey) -> int:
+def sustainable_harvester(observation: Observation, agent: Seated, key: TurnKey) -> int:
     """Claim an equal share, rounded down, of what stands above the stock that grows to the capacity."""
     facts = observation.facts
     return int(max(0, facts["stock"] - facts["sustainable"]) // len(agent.seat.players))
 
 
-def planning_harvester(observation: Observation, agent: "ScriptedAgent", key: TurnKey) -> int:
+def planning_harvester(observation: Observation, agent: Seated, key: TurnKey) -> int:
     """Harvest sustainably, but in the last round an equal share, rounded down, of everything."""
     facts = observation.facts
     if facts["round"] == facts["num_rounds"]:
         return int(facts["stock"] // len(agent.seat.players))
     return sustainable_harvester(observation, agent, key)
+
+
+RULES: dict[str, tuple[str, Callable[[Observation, Seated, TurnKey], Any]]] = {
+    "full_contributor": ("public_goods", full_contributor),
+    "free_rider": ("public_goods", free_rider),
+    "conditional_contributor": ("public_goods", conditional_contributor),
+    "greedy_harvester": ("commons", greedy_harvester),
+    "sustainable_harvester": ("commons", sustainable_harvester),
+    "planning_harvester": ("commons", planning_harvester),
+}
+"""By the agent's name, its game and its rule."""

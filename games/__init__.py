@@ -17,6 +17,8 @@ from coplay.games.grammar import (
     grammar_from_json,
 )
 from coplay.games.iterated_matrix import IteratedMatrix
+from coplay.games.kuhn_poker import KuhnPoker
+from coplay.games.leduc_poker import LeducPoker
 from coplay.games.names import nearest
 from coplay.games.public_goods import PublicGoods
 from coplay.games.registry import (
@@ -30,10 +32,24 @@ from coplay.games.registry import (
     register_game,
 )
 from coplay.games.replies import strip_reasoning
+from coplay.games.rock_paper_scissors import RockPaperScissors
 from coplay.games.split import Split
+from coplay.games.tic_tac_toe import TicTacToe
 from coplay.games.trust_and_split import TrustAndSplit
+from coplay.games.two_round_bargaining import TwoRoundBargaining
 
-for _game in (Commons, IteratedMatrix, PublicGoods, Split, TrustAndSplit):
+for _game in (
+    Commons,
+    IteratedMatrix,
+    KuhnPoker,
+    LeducPoker,
+    PublicGoods,
+    RockPaperScissors,
+    Split,
+    TicTacToe,
+    TrustAndSplit,
+    TwoRoundBargaining,
+):
     register_game(_game)
 
 __all__ = [
@@ -51,6 +67,8 @@ __all__ = [
     "GameSpec",
     "Grammar",
     "IteratedMatrix",
+    "KuhnPoker",
+    "LeducPoker",
     "Malformed",
     "MalformedReason",
     "MalformedRule",
@@ -59,9 +77,12 @@ __all__ = [
     "Observation",
     "OneOf",
     "PublicGoods",
+    "RockPaperScissors",
     "Split",
     "StepOutcome",
+    "TicTacToe",
     "TrustAndSplit",
+    "TwoRoundBargaining",
     "UnknownGameError",
     "available_games",
     "derive_seed",

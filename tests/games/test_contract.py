@@ -30,6 +30,12 @@ CASES: list[tuple[str, dict[str, Any]]] = [
         "commons",
         {"players": ("Ada", "Bo"), "growth": 1.5, "capacity": 20, "initial_stock": 7, "collapse_below": 0},
     ),
+    ("kuhn_poker", {}),
+    ("leduc_poker", {}),
+    ("tic_tac_toe", {"tag": None}),
+    ("rock_paper_scissors", {"num_rounds": 4, "moves": ("rock", "paper", "scissors", "spock", "lizard")}),
+    ("two_round_bargaining", {}),
+    ("two_round_bargaining", {"values": (1,), "discount": 0.9, "coins": 7}),
 ]
 ALL = [
     (name, {**parameters, "wording": wording}) for name, parameters in CASES for wording in ("full", "terse")

@@ -14,6 +14,11 @@ CASES = (
     "trust_and_split_no_talk",
     "public_goods",
     "commons",
+    "kuhn_poker",
+    "leduc_poker",
+    "rock_paper_scissors",
+    "tic_tac_toe",
+    "two_round_bargaining",
 )
 
 
