@@ -2,6 +2,7 @@
 
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
     Action,
     Choice,
@@ -31,13 +32,14 @@ from coplay.games.replies import strip_reasoning
 from coplay.games.split import Split
 from coplay.games.trust_and_split import TrustAndSplit
 
-for _game in (IteratedMatrix, Split, TrustAndSplit):
+for _game in (IteratedMatrix, Split, TrustAndSplit, DealOrNoDeal):
     register_game(_game)
 
 __all__ = [
     "Action",
     "Chance",
     "Choice",
+    "DealOrNoDeal",
     "Fields",
     "FreeText",
     "Game",

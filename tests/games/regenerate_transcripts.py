@@ -43,6 +43,12 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         SPLIT_TWO,
         {"num_rounds": 3, "messages_per_player": 0, "public_values": True, "claims": (0, 5, 10)},
     ),
+    "deal_or_no_deal": ("deal_or_no_deal", {"Ada": "fair", "Bo": "bayesian"}, {"num_rounds": 2}),
+    "deal_or_no_deal_sequential": (
+        "deal_or_no_deal",
+        {"Ada": "hardliner", "Bo": "fair"},
+        {"final_deal": "sequential", "max_messages": 2},
+    ),
 }
 SEED = 7
 

@@ -23,6 +23,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("trust_and_split", {}),
     ("trust_and_split", {"public_values": True, "messages_per_player": 0, "claims": (0, 5, 10)}),
     ("trust_and_split", {"messages_per_player": 3, "message_tag": "m", "alternating_mix_ratio": 0.5}),
+    ("deal_or_no_deal", {"num_rounds": 2, "max_messages": 4}),
+    ("deal_or_no_deal", {"final_deal": "sequential", "max_messages": 3, "message_tag": "m"}),
 ]
 ALL = [
     (name, {**parameters, "wording": wording}) for name, parameters in CASES for wording in ("full", "terse")
@@ -165,7 +167,7 @@ def test_grammar_when_labels_are_listed_then_each_is_a_move_of_the_game(game: Ga
             game.step(state, actions, Chance(0, 1))
 
 
-@pytest.mark.parametrize("name", ["iterated_matrix", "split", "trust_and_split"])
+@pytest.mark.parametrize("name", ["iterated_matrix", "split", "trust_and_split", "deal_or_no_deal"])
 def test_wordings_when_compared_then_the_same_facts_and_terse_is_short(name: str) -> None:
     full, terse = make_game(name), make_game(name, wording="terse")
     state = full.initial_state(Chance(1))
