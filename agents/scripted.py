@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coplay.agents import scripted_exact as exact
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
 from coplay.agents.scripted_negotiation import NEGOTIATORS
 from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
@@ -229,6 +230,9 @@ def _negotiator(strategy: str, others: frozenset[str] = frozenset(), otherwise: 
 
 MATRIX = frozenset({"iterated_matrix"})
 SPLITS = frozenset({"split", "trust_and_split"})
+POKER = frozenset({"kuhn_poker", "leduc_poker"})
+SIGNS = frozenset({"rock_paper_scissors"})
+BARGAINING = frozenset({"two_round_bargaining"})
 
 SCRIPTED: dict[str, Script] = {
     "always_cooperate": Script(rule=_always_cooperate, games=MATRIX),
@@ -242,6 +246,15 @@ SCRIPTED: dict[str, Script] = {
     "fair": _negotiator("fair", SPLITS, _fair),
     "hardliner": _negotiator("hardliner"),
     "bayesian": _negotiator("bayesian"),
+    "always_fold": Script(rule=exact.first_option, games=POKER),
+    "always_bet": Script(rule=exact.last_option, games=POKER),
+    "kuhn_equilibrium": Script(rule=exact.kuhn_equilibrium, games=frozenset({"kuhn_poker"})),
+    "minimax": Script(rule=exact.minimax, games=frozenset({"tic_tac_toe"})),
+    "always_first": Script(rule=exact.first_option, games=SIGNS),
+    "cycle": Script(rule=exact.cycle, games=SIGNS),
+    "beat_last": Script(rule=exact.beat_last, games=SIGNS),
+    "even_bargainer": Script(rule=exact.even_bargainer, games=BARGAINING),
+    "hard_bargainer": Script(rule=exact.hard_bargainer, games=BARGAINING),
 }
 
 

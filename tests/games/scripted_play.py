@@ -1,12 +1,13 @@
 """Play a game with scripted agents and nothing else; the luck of step k is `Chance(seed, k)`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coplay.agents.base import Agent, Seat, TurnKey
 from coplay.agents.scripted import scripted_agent
 from coplay.games import Chance, Game, Malformed, Observation, StepOutcome
+from coplay.games.game_tree import Decision
 
 
 @dataclass(frozen=True)
@@ -80,3 +81,14 @@ def play_from(game: Game[Any], state: Any, agents: Mapping[str, str], *, seed: i
         for player, reward in outcome.rewards.items():
             sums[player] += reward
     return sums
+
+
+def as_strategy(game: Game[Any], name: str) -> Callable[[Decision], dict[str, int]]:
+    """A scripted agent that draws no lots and remembers nothing, as a strategy on a game's tree."""
+
+    def strategy(decision: Decision) -> dict[str, int]:
+        agent = seat_agents(game, dict.fromkeys(game.spec.players, name), 0)[decision.player]
+        key = TurnKey(episode="0", branch="", player=decision.player, step=1)
+        return {answer(agent, decision.observation, key): 1}
+
+    return strategy
