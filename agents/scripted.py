@@ -12,6 +12,7 @@ from coplay.agents import scripted_exact as exact
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
 from coplay.agents.scripted_dilemmas import RULES as DILEMMAS
 from coplay.agents.scripted_dilemmas import nearest_number
+from coplay.agents.scripted_negotiation import NEGOTIATORS
 from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
 from coplay.games.trust_and_split import HANDS
 
@@ -213,6 +214,18 @@ def _own_hand(observation: Observation) -> str:
     return LINE if hand is None else f"My hand is {hand}."
 
 
+def _negotiator(strategy: str, others: frozenset[str] = frozenset(), otherwise: Rule | None = None) -> Script:
+    """A strategy in every negotiation that has it, and in other games by another rule."""
+
+    def rule(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
+        game = observation.facts["game"]
+        if otherwise is not None and game in others:
+            return otherwise(observation, agent, key)
+        return NEGOTIATORS[game][strategy](observation, agent.seat.player)
+
+    return Script(rule=rule, games=others | {game for game, able in NEGOTIATORS.items() if strategy in able})
+
+
 MATRIX = frozenset({"iterated_matrix"})
 SPLITS = frozenset({"split", "trust_and_split"})
 POKER = frozenset({"kuhn_poker", "leduc_poker"})
@@ -226,10 +239,12 @@ SCRIPTED: dict[str, Script] = {
     "grim": Script(rule=_grim, games=MATRIX),
     "win_stay_lose_shift": Script(rule=_win_stay_lose_shift, games=MATRIX),
     "random": Script(rule=_random, games=None),
-    "greedy": Script(rule=_greedy, games=SPLITS),
+    "greedy": _negotiator("greedy", SPLITS, _greedy),
     "welfare_maximising": Script(rule=_welfare_maximising, games=SPLITS, line=_own_hand),
-    "fair": Script(rule=_fair, games=SPLITS),
     **{name: Script(rule=rule, games=frozenset({game})) for name, (game, rule) in DILEMMAS.items()},
+    "fair": _negotiator("fair", SPLITS, _fair),
+    "hardliner": _negotiator("hardliner"),
+    "bayesian": _negotiator("bayesian"),
     "always_fold": Script(rule=exact.first_option, games=POKER),
     "always_bet": Script(rule=exact.last_option, games=POKER),
     "kuhn_equilibrium": Script(rule=exact.kuhn_equilibrium, games=frozenset({"kuhn_poker"})),

@@ -3,6 +3,7 @@
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
 from coplay.games.commons import Commons
+from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
     Action,
     Choice,
@@ -40,6 +41,7 @@ from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
     Commons,
+    DealOrNoDeal,
     IteratedMatrix,
     KuhnPoker,
     LeducPoker,
@@ -57,6 +59,7 @@ __all__ = [
     "Chance",
     "Choice",
     "Commons",
+    "DealOrNoDeal",
     "Fields",
     "FreeText",
     "Game",

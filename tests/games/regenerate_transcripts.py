@@ -53,6 +53,12 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"Ada": "sustainable_harvester", "Bo": "planning_harvester", "Cy": "random"},
         {"players": ("Ada", "Bo", "Cy"), "num_rounds": 4, "initial_stock": 80},
     ),
+    "deal_or_no_deal": ("deal_or_no_deal", {"Ada": "fair", "Bo": "bayesian"}, {"num_rounds": 2}),
+    "deal_or_no_deal_sequential": (
+        "deal_or_no_deal",
+        {"Ada": "hardliner", "Bo": "fair"},
+        {"final_deal": "sequential", "max_messages": 2},
+    ),
     "kuhn_poker": ("kuhn_poker", {"Ada": "always_fold", "Bo": "always_bet"}, {}),
     "leduc_poker": ("leduc_poker", {"Ada": "always_bet", "Bo": "always_bet"}, {}),
     "rock_paper_scissors": ("rock_paper_scissors", {"Ada": "cycle", "Bo": "random"}, {"num_rounds": 3}),

@@ -30,6 +30,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
         "commons",
         {"players": ("Ada", "Bo"), "growth": 1.5, "capacity": 20, "initial_stock": 7, "collapse_below": 0},
     ),
+    ("deal_or_no_deal", {"num_rounds": 2, "max_messages": 4}),
+    ("deal_or_no_deal", {"final_deal": "sequential", "max_messages": 3, "message_tag": "m"}),
     ("kuhn_poker", {}),
     ("leduc_poker", {}),
     ("tic_tac_toe", {"tag": None}),

@@ -14,6 +14,8 @@ CASES = (
     "trust_and_split_no_talk",
     "public_goods",
     "commons",
+    "deal_or_no_deal",
+    "deal_or_no_deal_sequential",
     "kuhn_poker",
     "leduc_poker",
     "rock_paper_scissors",
