@@ -2,6 +2,7 @@
 
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.coin_game import CoinGame
 from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
@@ -40,6 +41,7 @@ from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
+    CoinGame,
     Commons,
     DealOrNoDeal,
     IteratedMatrix,
@@ -58,6 +60,7 @@ __all__ = [
     "Action",
     "Chance",
     "Choice",
+    "CoinGame",
     "Commons",
     "DealOrNoDeal",
     "Fields",

@@ -48,6 +48,7 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"Ada": "full_contributor", "Bo": "free_rider", "Cy": "conditional_contributor", "Di": "random"},
         {"num_rounds": 3},
     ),
+    "coin_game": ("coin_game", {"Ada": "coin_cooperator", "Bo": "coin_greedy"}, {"num_rounds": 6}),
     "commons": (
         "commons",
         {"Ada": "sustainable_harvester", "Bo": "planning_harvester", "Cy": "random"},

@@ -25,6 +25,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("trust_and_split", {"messages_per_player": 3, "message_tag": "m", "alternating_mix_ratio": 0.5}),
     ("public_goods", {}),
     ("public_goods", {"players": ("Ada", "Bo"), "all_or_nothing": True, "multiplier": 1.3, "tag": None}),
+    ("coin_game", {"num_rounds": 12}),
+    ("coin_game", {"num_rounds": 5, "size": 2, "tag": None}),
     ("commons", {}),
     (
         "commons",

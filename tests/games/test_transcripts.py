@@ -13,6 +13,7 @@ CASES = (
     "trust_and_split",
     "trust_and_split_no_talk",
     "public_goods",
+    "coin_game",
     "commons",
     "deal_or_no_deal",
     "deal_or_no_deal_sequential",
