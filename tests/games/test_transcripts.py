@@ -8,6 +8,7 @@ CASES = (
     "iterated_matrix",
     "iterated_matrix_three",
     "iterated_matrix_cake",
+    "iterated_matrix_ordinal",
     "split",
     "split_three",
     "trust_and_split",
