@@ -1,5 +1,6 @@
 """Games: rules that players meet in. Importable without torch."""
 
+from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
 from coplay.games.deal_or_no_deal import DealOrNoDeal
@@ -38,6 +39,7 @@ from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
+    AlternatingOffers,
     DealOrNoDeal,
     IteratedMatrix,
     KuhnPoker,
@@ -47,11 +49,13 @@ for _game in (
     TicTacToe,
     TrustAndSplit,
     TwoRoundBargaining,
+    Ultimatum,
 ):
     register_game(_game)
 
 __all__ = [
     "Action",
+    "AlternatingOffers",
     "Chance",
     "Choice",
     "DealOrNoDeal",
@@ -80,6 +84,7 @@ __all__ = [
     "TicTacToe",
     "TrustAndSplit",
     "TwoRoundBargaining",
+    "Ultimatum",
     "UnknownGameError",
     "available_games",
     "derive_seed",

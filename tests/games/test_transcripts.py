@@ -14,6 +14,8 @@ CASES = (
     "trust_and_split_no_talk",
     "deal_or_no_deal",
     "deal_or_no_deal_sequential",
+    "alternating_offers",
+    "ultimatum",
     "kuhn_poker",
     "leduc_poker",
     "rock_paper_scissors",
