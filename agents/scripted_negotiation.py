@@ -122,6 +122,25 @@ def deal_or_no_deal(strategy: str) -> Negotiate:
     return negotiate
 
 
+def bargaining(strategy: str) -> Negotiate:
+    """Propose your wish at every turn; accept what is enough. Symbols say nothing."""
+
+    def negotiate(observation: Observation, player: str) -> Any:
+        facts, grammar = observation.facts, observation.grammar
+        if facts["phase"] == "message":
+            assert isinstance(grammar, Fields)
+            return dict.fromkeys(grammar.names, 0)
+        counts, values = tuple(facts["counts"].values()), tuple(facts["values"].values())
+        own = dict(zip(facts["counts"], wish(strategy, counts, values), strict=True))
+        if not facts["accepts"]:
+            return own
+        offer = tuple(facts.get("offer", dict.fromkeys(own, 0)).values())
+        enough = acceptable(strategy, _worth(offer, values), _worth(counts, values))
+        return {"answer": "accept"} if enough else {"proposal": own}
+
+    return negotiate
+
+
 def offers(strategy: str) -> Negotiate:
     """Offer what is left of your wish; accept what is enough; reject to the end what is not."""
 
@@ -151,6 +170,7 @@ OFFERS = {strategy: offers(strategy) for strategy in ("greedy", "fair", "hardlin
 
 NEGOTIATORS: dict[str, dict[str, Negotiate]] = {
     "alternating_offers": OFFERS,
+    "bargaining": {strategy: bargaining(strategy) for strategy in ("greedy", "fair", "hardliner")},
     "ultimatum": OFFERS,
     "deal_or_no_deal": {strategy: deal_or_no_deal(strategy) for strategy in LEAST},
 }

@@ -1,6 +1,7 @@
 """Games: rules that players meet in. Importable without torch."""
 
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
+from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
 from coplay.games.deal_or_no_deal import DealOrNoDeal
@@ -40,6 +41,7 @@ from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
     AlternatingOffers,
+    Bargaining,
     DealOrNoDeal,
     IteratedMatrix,
     KuhnPoker,
@@ -56,6 +58,7 @@ for _game in (
 __all__ = [
     "Action",
     "AlternatingOffers",
+    "Bargaining",
     "Chance",
     "Choice",
     "DealOrNoDeal",

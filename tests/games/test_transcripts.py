@@ -15,6 +15,8 @@ CASES = (
     "deal_or_no_deal",
     "deal_or_no_deal_sequential",
     "alternating_offers",
+    "bargaining",
+    "bargaining_symbols",
     "ultimatum",
     "kuhn_poker",
     "leduc_poker",
