@@ -4,6 +4,7 @@ from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
     Action,
@@ -22,6 +23,7 @@ from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.games.kuhn_poker import KuhnPoker
 from coplay.games.leduc_poker import LeducPoker
 from coplay.games.names import nearest
+from coplay.games.public_goods import PublicGoods
 from coplay.games.registry import (
     GameParameterError,
     GamePluginError,
@@ -42,10 +44,12 @@ from coplay.games.two_round_bargaining import TwoRoundBargaining
 for _game in (
     AlternatingOffers,
     Bargaining,
+    Commons,
     DealOrNoDeal,
     IteratedMatrix,
     KuhnPoker,
     LeducPoker,
+    PublicGoods,
     RockPaperScissors,
     Split,
     TicTacToe,
@@ -61,6 +65,7 @@ __all__ = [
     "Bargaining",
     "Chance",
     "Choice",
+    "Commons",
     "DealOrNoDeal",
     "Fields",
     "FreeText",
@@ -81,6 +86,7 @@ __all__ = [
     "Number",
     "Observation",
     "OneOf",
+    "PublicGoods",
     "RockPaperScissors",
     "Split",
     "StepOutcome",
