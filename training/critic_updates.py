@@ -11,19 +11,18 @@ from coplay.agents.critic import Critic
 from coplay.training.losses import huber, mse
 from coplay.training.masked import keep, masked_sum
 from coplay.training.metrics import fetch
+from coplay.training.passes import ReadPlan, read_values, value_passes
 from coplay.training.records import ValueBatch
 from coplay.training.schemes import CriticEstimator
-from coplay.training.updates import NonFiniteLossError, clip, micro_batches, save_refused
+from coplay.training.updates import NonFiniteLossError, clip, save_refused
 
 
-def critic_values(critic: Critic, batch: ValueBatch, *, micro_batch_tokens: int) -> Tensor:
+def critic_values(critic: Critic, batch: ValueBatch, reading: ReadPlan) -> Tensor:
     """(P,) values at all reading points, without gradient."""
-    batch = batch.to(critic.device)
     values = torch.zeros(len(batch.row), device=critic.device)
     with torch.no_grad():
-        for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
-            points = torch.isin(batch.row, rows).nonzero().squeeze(1)
-            values[points] = _read_values(critic, batch, rows, points)
+        for one in value_passes(batch, critic, reading):
+            values[one.places] = read_values(critic, one, reading.precision)
     return values.cpu()
 
 
@@ -34,8 +33,8 @@ def critic_step(
     targets: Tensor,
     mask: Tensor,
     settings: CriticEstimator,
+    reading: ReadPlan,
     *,
-    micro_batch_tokens: int,
     refused: Path | None = None,
 ) -> dict[str, float]:
     """One step on the pooled reading points of all players, mean loss over the P included ones (rule 8).
@@ -48,19 +47,17 @@ def critic_step(
     Raises:
         NonFiniteLossError: if the loss is not finite; no weight has moved then.
     """
+    num_points = max(int(mask.sum()), 1)
+    passes = value_passes(batch, critic, reading)
     batch, targets, mask = batch.to(critic.device), targets.to(critic.device), mask.to(critic.device)
     loss_of: Callable[[Tensor, Tensor], Tensor] = huber if settings.loss == "huber" else mse
     optimizer.zero_grad(set_to_none=True)
-    total = torch.zeros(())
-    num_points = max(int(mask.sum()), 1)
-    for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
-        points = torch.isin(batch.row, rows).nonzero().squeeze(1)
-        if not len(points):
-            continue
-        values = _read_values(critic, batch, rows, points)
+    total = torch.zeros((), device=critic.device)
+    for one in passes:
+        values = read_values(critic, one, reading.precision)
         # The derivative at a masked target would be 0 times not-a-number (law 3).
-        aims = keep(targets[points].to(values), mask[points])
-        loss = masked_sum(loss_of(values, aims), mask[points]) / num_points
+        aims = keep(targets[one.places].to(values), mask[one.places])
+        loss = masked_sum(loss_of(values, aims), mask[one.places]) / num_points
         torch.autograd.backward(loss)
         total = total + loss.detach()
     norm = clip(critic.named_parameters(), settings.gradient_clip)
@@ -75,9 +72,3 @@ def critic_step(
         )
     optimizer.step()
     return numbers
-
-
-def _read_values(critic: Critic, batch: ValueBatch, rows: Tensor, points: Tensor) -> Tensor:
-    width = int(batch.lengths[rows].max())
-    local = torch.searchsorted(rows, batch.row[points])
-    return critic.values(batch.ids[rows, :width], None, None, local, batch.column[points])

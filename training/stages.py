@@ -11,6 +11,7 @@ from coplay.training.critic_updates import critic_step, critic_values
 from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
 from coplay.training.extract import in_table_order, tick_table, value_batch
 from coplay.training.packets import AdvantagePacket
+from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
 from coplay.training.schemes import CriticEstimator
@@ -108,7 +109,7 @@ def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) 
     if run.critic is None:
         return Reading()
     batch = value_batch(in_table_order(trajectories, table))
-    values = critic_values(run.critic, batch, micro_batch_tokens=run.config.update.micro_batch_tokens)
+    values = critic_values(run.critic, batch, reading_of(run.config.update))
     return Reading(batch=batch, values=values_per_tick(table, batch, values))
 
 
@@ -176,6 +177,6 @@ def update_critic(
         targets[batch.path, ticks],
         inside,
         settings,
-        micro_batch_tokens=run.config.update.micro_batch_tokens,
+        reading_of(run.config.update),
         refused=run.folder / "refused" / f"critic-{update:06d}.safetensors",
     )
