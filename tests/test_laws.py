@@ -39,7 +39,7 @@ from run_fakes import (
 from coplay.games import Chance
 from coplay.rollout_tree import RolloutTree, collect_sync, plan_episodes, read_rollouts, render_text
 from coplay.rollout_tree.plan import CollectPlan
-from coplay.training import critic_updates, estimators, updates
+from coplay.training import critic_updates, estimators
 from coplay.training.config import RunConfig
 from coplay.training.extract import path_key
 from coplay.training.loop import train

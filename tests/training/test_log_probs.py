@@ -162,5 +162,5 @@ def test_temperature_of_zero_is_refused(temperature):
 def test_log_probs_of_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match=r"logits are \(2, 7\), targets \(3,\)"):
         token_log_probs(torch.zeros(2, V), torch.tensor([0, 1, 2]))
-    with pytest.raises(ValueError, match=r"temperature is \(3,\); expected a float or \(2,\)"):
+    with pytest.raises(ValueError, match=r"temperature \(3,\).*expected \(N,\)"):
         token_log_probs(torch.zeros(2, V), torch.tensor([0, 1]), temperature=torch.ones(3))
