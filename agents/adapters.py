@@ -63,6 +63,7 @@ class SharedAdapters:
             (path, module) for path, module in self.peft.named_modules() if hasattr(module, "lora_A")
         ]
         self._initialise(name, seed)
+        self.active = (name,)  # PEFT switches it on; else the next line would have nothing to do
         self.activate(())
         self.train(name, trained=False)
         return name

@@ -33,7 +33,7 @@ class ScriptedEngine:
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Draw a reply from the request's seed."""
-        luck = random.Random(request.seed)
+        luck = random.Random(request.seed)  # noqa: S311 - no secret
         if request.trie is not None:
             node, ids, sampled = 0, list[int](), list[bool]()
             while not request.trie.is_leaf(node):
@@ -58,12 +58,13 @@ class ScriptedEngine:
 
 def single_decisions(chat: ChatFormat) -> TokenBatch:
     """(a) A group of 8 games of one decision: a prompt of 330 tokens, replies of 30."""
-    luck = random.Random(1)
+    luck = random.Random(1)  # noqa: S311 - no secret
     known = chat.encode_label(
         "I think that we could both gain more if you trust me now, and I will trust you too."
     )
     prompt = luck.choices(known, k=330)
-    rows = [prompt + luck.choices(known, k=30) for _ in range(8)]
+    firsts = luck.sample(sorted(set(known)), 8)
+    rows = [[*prompt, first, *luck.choices(known, k=29)] for first in firsts]
     ids = torch.tensor(rows)
     row, column = torch.arange(8).repeat_interleave(30), torch.arange(330, 360).repeat(8)
     count = len(row)

@@ -84,7 +84,7 @@ class Work:
         attention = 12 * width * config.num_hidden_layers * self.pairs
         asked = policy.vocabulary
         if bool((batch.allowed.index >= 0).all()):
-            asked = len(batch.allowed.table[batch.allowed.table_mask].unique())
+            asked = len(set(batch.allowed.table[batch.allowed.table_mask].tolist()))
         head = (6 if any("lm_head" in name for name in policy.named_parameters()) else 4) * config.hidden_size
         return float(per_token * self.tokens + attention + head * asked * self.distributions)
 
@@ -183,7 +183,11 @@ def _step(
         lr=0.0,
         entropy_coefficient=0.0,
         gradient_clip=None,
-        reading=ReadPlan(micro_batch_tokens=options.tokens, packing=way, precision=options.precision),
+        reading=ReadPlan(
+            micro_batch_tokens=options.tokens,
+            packing="trie" if way == "trie" else "flat",
+            precision=options.precision,
+        ),
         refused=Path(tempfile.gettempdir()) / "refused.safetensors",
     )
     still = torch.optim.SGD(list(policy.named_parameters().values()), lr=0.0)

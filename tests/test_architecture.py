@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LINE = ("games", "agents", "rollout_tree", "training", "scripts")
 """Each package may import those before it."""
-WEIGHTS = "adapters base_model critic kv_cache loading local_engine policy replies sampling trunk weights"
+WEIGHTS = (
+    "adapters base_model critic kv_cache loading local_engine policy replies sampling tree_rows trunk weights"
+)
 TORCH_HALF = {f"coplay.agents.{name}" for name in WEIGHTS.split()}
 """The modules of `agents` that hold weights; the others, all games and all trees work without torch."""
 TORCH_LIBRARIES = {"torch", "transformers", "peft", "accelerate"}

@@ -512,3 +512,14 @@ def test_whole_policy_built_after_adapters_copies_the_bare_base() -> None:
     _, second = build({"cy": FULL}, base=base)
     assert torch.equal(scores(second["cy"]), bare)
     assert not any("lora" in name for name in second["cy"].state())
+
+
+def test_reference_when_asked_before_the_policy_was_ever_read_then_the_bare_base() -> None:
+    """B79: a new adapter is on in PEFT; the reference must not see it, even as the first reader."""
+    base, policies = build({"ada": LORA})
+    push(policies["ada"], 0.5)
+    with policies["ada"].reference(), torch.no_grad():
+        first = policies["ada"].hidden(IDS)
+        plain = build({})[0].model.get_decoder()(input_ids=IDS, use_cache=False).last_hidden_state
+    torch.testing.assert_close(first, plain)
+    assert base.adapters.active == ()
