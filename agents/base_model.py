@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaC
 from coplay.agents.adapters import SharedAdapters, enable_checkpointing, forked_rng
 from coplay.agents.chat import ChatFormat
 from coplay.agents.embedded_tokenizer import embedded_tokenizer
+from coplay.agents.linear import speed_up
 from coplay.agents.settings import EmbeddedModel, FolderModel, ModelSettings
 from coplay.games.chance import derive_seed
 
@@ -72,6 +73,7 @@ def load_base(settings: ModelSettings, *, seed: int) -> BaseModel:
         model = model.to("cuda")
     model.eval()
     model.requires_grad_(False)
+    speed_up(model)
     ends = model.config.eos_token_id
     chat = ChatFormat(
         tokenizer,

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.best_outcomes import matrix_yardsticks
 from coplay.games.chance import Chance
 from coplay.games.grammar import Action, Choice, Malformed
 from coplay.games.iterated_matrix_wording import MatrixRules, full_round, full_rules, terse_round, terse_rules
@@ -167,6 +168,7 @@ class IteratedMatrix(Game[MatrixState]):
         self._spec = self._declare()
         self._rules = tuple(self._write_rules(seat) for seat in range(len(players)))
         self._cooperate = {player: names[0] for player, names in zip(players, self._labels, strict=True)}
+        self._yardsticks = matrix_yardsticks(players, table)
 
     def _declare(self) -> GameSpec:
         pairs = tuple(chain.from_iterable(self.parameters.table()))
@@ -270,6 +272,7 @@ class IteratedMatrix(Game[MatrixState]):
         info = {
             "moves": {player: self._labels[seat][moves[seat]] for seat, player in enumerate(self._players)},
             "cooperated": {player: moves[seat] == 0 for seat, player in enumerate(self._players)},
+            **self._yardsticks,
         }
         return MatrixState(played, moves, over), StepOutcome(
             rewards=self._rewards(moves), terminated=over, info=info

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.best_outcomes import division_yardsticks
 from coplay.games.chance import Chance
 from coplay.games.grammar import Action, Fields, Malformed
 from coplay.games.parameters import RoundsParameters, Tag, join_names
@@ -196,9 +197,16 @@ class Split(Game[SplitState]):
         outcome = StepOutcome(
             rewards=dict(zip(self._players, gains, strict=True)),
             terminated=over,
-            info={"claims": self._named(claims), "values": self._named(state.values)},
+            info={"claims": self._named(claims), "values": self._named(state.values)}
+            | self._yardsticks(state.values, claims, actions),
         )
         return SplitState(played, values, claims, state.values, over), outcome
+
+    def _yardsticks(self, values: Table, claims: Table, actions: Mapping[str, Action]) -> dict[str, Any]:
+        stock = self.parameters.stock
+        fits = all(sum(column) <= stock for column in zip(*claims, strict=True))
+        agreed = fits and not any(isinstance(action, Malformed) for action in actions.values())
+        return {"agreed": agreed, **division_yardsticks(self._players, values, stock)}
 
     def _claim(self, action: Action) -> tuple[int, ...]:
         if isinstance(action, Malformed):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.best_outcomes import division_yardsticks
 from coplay.games.chance import Chance
 from coplay.games.grammar import Action, FreeText, Malformed, Number
 from coplay.games.replies import sound_text, strip_reasoning
@@ -71,6 +72,11 @@ class TrustAndSplit(Game[TrustState]):
                 )
             )
             for seat, player in enumerate(self._players)
+        )
+        high, low = parameters.high_value, parameters.low_value
+        self._yardsticks = tuple(
+            division_yardsticks(self._players, values, parameters.coins)
+            for values in (((high,), (low,)), ((low,), (high,)))
         )
         most = parameters.coins * max(parameters.high_value, parameters.low_value)
         self._spec = GameSpec(
@@ -181,7 +187,7 @@ class TrustAndSplit(Game[TrustState]):
     def _divide(
         self, state: TrustState, actions: Mapping[str, Action], chance: Chance
     ) -> tuple[TrustState, StepOutcome]:
-        chosen = (actions[player] for player in self._players)
+        chosen = [actions[player] for player in self._players]
         claims = tuple([0 if isinstance(action, Malformed) else action.value for action in chosen])
         coins = self.parameters.coins
         total = max(coins, sum(claims))
@@ -199,6 +205,8 @@ class TrustAndSplit(Game[TrustState]):
                 "claims": dict(zip(self._players, claims, strict=True)),
                 "values": dict(zip(self._players, values, strict=True)),
                 "hands": {player: state.hand_of(seat) for player, seat in self._seats.items()},
+                "agreed": sum(claims) <= coins and not any(isinstance(one, Malformed) for one in chosen),
+                **self._yardsticks[state.upper],
             },
         )
         following = TrustState(

@@ -1,13 +1,16 @@
 """How players answer one another, and what their replies are like: per episode first, then averaged (B60).
 
 What a game means is what it says in a step's `info`, by these keys; a game that says nothing has no such number:
-`cooperated` (player -> true or false), `agreed` (true or false), `efficient` (a list of player -> reward: the
-reward vectors of that step on which no player can gain without another's loss).
+`cooperated` (player -> true or false), `agreed` (true or false), `best_total` (the largest joint reward that
+step could have paid), `efficient` (a list of player -> reward: the reward vectors of that step on which no
+player can gain without another's loss), `efficient_line` (likewise, where all vectors on the lines from one to
+the next are such).
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import dist, fsum
+from itertools import pairwise
+from math import dist, fsum, isfinite
 from typing import Any
 
 from coplay.rollout_tree.paths import main_line
@@ -86,11 +89,13 @@ def _exploitation_of(tree: RolloutTree) -> dict[str, float]:
 
 
 def outcomes(trees: Iterable[RolloutTree]) -> dict[str, float]:
-    """What games say of a step's outcome: `agreement` and `pareto_distance`.
+    """What games say of a step's outcome: `agreement`, `efficiency` and `pareto_distance`.
 
-    `agreement` is the share of the steps whose info has `agreed` in which it is true. `pareto_distance` is the
-    mean over the steps whose info has `efficient` of min_e |r - e|, the Euclidean distance of the reward vector
-    r of that step to the nearest efficient one; 0 if no reward was left on the table.
+    `agreement` is the share of the steps whose info has `agreed` in which it is true. `efficiency` is
+    Σ_t Σ_i r_i,t / Σ_t best_t over the steps whose info has `best_total`, where that sum is above 0.
+    `pareto_distance` is the mean over the steps whose info has `efficient` or `efficient_line` of min_e |r - e|,
+    the Euclidean distance of the reward vector r of that step to the nearest efficient one; 0 if no reward was
+    left on the table. Read efficiency beside `welfare/min`: alone it rewards exploitation.
     """
     return over_episodes(trees, _outcomes_of)
 
@@ -100,6 +105,10 @@ def _outcomes_of(tree: RolloutTree) -> dict[str, float]:
     agreed = [told for step in path if isinstance(told := step.info.get("agreed"), bool)]
     distances = [gap for step in path for gap in _pareto_distance(step, tree.players)]
     numbers = {"agreement": sum(agreed) / len(agreed)} if agreed else {}
+    rated = [(best, step) for step in path if (best := _best_total(step)) is not None]
+    most = fsum(best for best, _ in rated)
+    if most > 0:
+        numbers["efficiency"] = fsum(fsum(step.rewards.values()) for _, step in rated) / most
     if distances:
         numbers["pareto_distance"] = fsum(distances) / len(distances)
     return numbers
@@ -107,12 +116,37 @@ def _outcomes_of(tree: RolloutTree) -> dict[str, float]:
 
 def _pareto_distance(step: Step, players: Sequence[str]) -> Iterator[float]:
     """One distance, or none where the game offers no efficient outcomes of all players."""
-    told = step.info.get("efficient")
+    points = _vectors(step.info.get("efficient"), players)
+    corners = _vectors(step.info.get("efficient_line"), players)
+    reward = _vector(step.rewards, players)
+    if reward is not None and (points or corners):
+        nearest = [dist(reward, point) for point in points + corners]
+        yield min(nearest + [_distance(reward, *line) for line in pairwise(corners)])
+
+
+def _distance(point: Sequence[float], start: Sequence[float], end: Sequence[float]) -> float:
+    """Of a point to the line between two others: |p - s - u (e - s)|, u = (p - s)·(e - s) / |e - s|² in [0, 1]."""
+    along = [b - a for a, b in zip(start, end, strict=True)]
+    length = fsum(part * part for part in along)
+    if length == 0:
+        return dist(point, start)
+    share = fsum((p - a) * part for p, a, part in zip(point, start, along, strict=True)) / length
+    share = min(1.0, max(0.0, share))
+    return dist(point, [a + share * part for a, part in zip(start, along, strict=True)])
+
+
+def _best_total(step: Step) -> float | None:
+    told = step.info.get("best_total")
+    if isinstance(told, bool) or not isinstance(told, int | float) or not isfinite(told) or not step.rewards:
+        return None
+    return float(told)
+
+
+def _vectors(told: Any, players: Sequence[str]) -> list[list[float]]:
+    """All vectors, or none where one of them is not of all players."""
     vectors = [_vector(one, players) for one in told] if isinstance(told, list | tuple) else []
     known = [vector for vector in vectors if vector is not None]
-    reward = _vector(step.rewards, players)
-    if known and len(known) == len(vectors) and reward is not None:
-        yield min(dist(reward, vector) for vector in known)
+    return known if len(known) == len(vectors) else []
 
 
 def _vector(values: Any, players: Sequence[str]) -> list[float] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from coplay.rollout_tree.columns import words
 from coplay.rollout_tree.json_text import shield
 from coplay.rollout_tree.paths import steps_by_id
-from coplay.rollout_tree.records import SCHEMA_VERSION, RolloutTree, Step
+from coplay.rollout_tree.records import SCHEMA_VERSION, RolloutTree, Step, Turn
 from coplay.rollout_tree.schema import VERSION_KEY
 from coplay.rollout_tree.storage import part_path, parts, read_rollouts, write_part
 
@@ -29,7 +29,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What one player heard and said along one path of a tree.
+    """What one player heard and said along one path of a tree; a truncated one ends with what he did not answer.
 
     Exact token ids, and contexts that a full window cut, are in the turns; this is the dialogue as it was meant.
     """
@@ -51,7 +51,7 @@ class Conversation:
 
 
 def tree_conversations(tree: RolloutTree) -> Iterator[Conversation]:
-    """One conversation for each path from first to last step, player and part; none without a turn of his.
+    """One conversation for each path from first to last step, player and part; none of whom nothing was asked.
 
     Raises:
         ValueError: if the links are no tree; the message names the step.
@@ -92,16 +92,21 @@ def leaf_paths(tree: RolloutTree) -> Iterator[tuple[Step, ...]]:
         yield tuple(reversed(path))
 
 
+def beyond(last: Step) -> tuple[Turn, ...]:
+    """What the players saw after a path's last step and did not answer: something only where it was truncated."""
+    return last.closing if last.status == "truncated" else ()
+
+
 def _parts(path: Sequence[Step], player: str) -> list[list[Message]]:
     found: list[list[Message]] = []
-    for step in path:
-        for turn in step.turns:
-            if turn.player != player:
-                continue
-            seen = turn.observation
-            if seen.fresh_context or not found:
-                found.append([Message(role="system", content=seen.system)] if seen.system else [])
-            found[-1].append(Message(role="user", content=seen.text))
+    answered = [turn for step in path for turn in step.turns if turn.player == player]
+    unanswered = [turn for turn in beyond(path[-1]) if turn.player == player]
+    for place, turn in enumerate((*answered, *unanswered)):
+        seen = turn.observation
+        if seen.fresh_context or not found:
+            found.append([Message(role="system", content=seen.system)] if seen.system else [])
+        found[-1].append(Message(role="user", content=seen.text))
+        if place < len(answered):
             found[-1].append(Message(role="assistant", content=turn.reply))
     return found
 

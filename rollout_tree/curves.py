@@ -1,4 +1,4 @@
-"""What a run's page shows of its training: learning curves from `metrics.jsonl`, pay from `evaluations.json`."""
+"""What a run's page shows of its training: learning curves, evaluations and payoff matrices, as the run keeps them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -73,3 +73,28 @@ def evaluations(path: Path) -> list[dict[str, Any]]:
         return [{"update": int(entry["update"]), "results": list(entry["results"])} for entry in found]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"'{path}' is no list of evaluations: {error!r}; delete it to go without") from error
+
+
+def payoffs(path: Path) -> list[dict[str, Any]]:
+    """The run's payoff matrices as stored: `rows`, `columns`, and `cells`, a list of rows.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
+    if not path.is_file():
+        return []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_unknown)
+        return [_matrix(one) for one in list(found)]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"'{path}' is no list of payoff matrices: {error!r}; delete it to go without"
+        ) from error
+
+
+def _matrix(stored: dict[str, Any]) -> dict[str, Any]:
+    cells = [[{**cell, "pay": dict(cell["pay"])} for cell in row] for row in stored["cells"]]
+    shape = {len(row) for row in cells}
+    if len(cells) != len(stored["rows"]) or shape != {len(stored["columns"])}:
+        raise ValueError("a table of another shape than its rows and columns")
+    return {**stored, "cells": cells}

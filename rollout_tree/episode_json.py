@@ -1,12 +1,13 @@
 """An episode in the form of `verifiers` v1: one trace a player, a graph of messages that each add their tokens."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import dropwhile, takewhile
 from math import fsum
 from typing import Any
 
 from coplay.agents.base import Segment
-from coplay.rollout_tree.conversations import leaf_paths
+from coplay.rollout_tree.conversations import beyond, leaf_paths
 from coplay.rollout_tree.json_text import shield
 from coplay.rollout_tree.paths import steps_by_id
 from coplay.rollout_tree.records import RolloutTree, Step, Turn
@@ -20,7 +21,8 @@ def to_verifiers(tree: RolloutTree, trained: Collection[str] | None = None) -> d
 
     Each leaf of a trace gives, along its path, the exact ids, masks and log-probs of that player's row there;
     turns that branches share are one node. A context that starts anew starts a new root. Of several messages
-    that one run of tokens encodes, the last one carries the ids.
+    that one run of tokens encodes, the last one carries the ids. What was not answered before a truncation is
+    the last node of its path.
 
     Args:
         tree: what was played.
@@ -64,6 +66,9 @@ def _trace(
         for turn in step.turns:
             if turn.player == player:
                 head = graph.add(turn, head)
+        for turn in beyond(step):
+            if turn.player == player:
+                graph.hear(turn, head)
         heads[number] = head
     policy = tree.seats[player]
     samples = any(node["sampled"] for node in graph.nodes)
@@ -106,18 +111,22 @@ class _Graph:
 
     def add(self, turn: Turn, head: int | None) -> int:
         """Add what a turn heard and said after node `head`; give the node of the reply."""
+        head = self.hear(turn, head)
+        before, known = self._lengths[head], len(self.nodes)
+        node = self._node(head, "assistant", turn.reply, tuple(_replied(turn)))
+        if node == known and self.nodes[node]["sampled"]:
+            self.calls.append(_call(turn, node, before, self._lengths[node] - before))
+        return node
+
+    def hear(self, turn: Turn, head: int | None) -> int:
+        """Add only what a turn heard; give the node of the observation."""
         seen = turn.observation
         if turn.fresh_context:
             head = None
         if head is None and seen.system:
             head = self._node(head, "system", seen.system, ())
-        first = next((n for n, s in enumerate(turn.segments) if s.sampled), len(turn.segments))
-        head = self._node(head, "user", seen.text, turn.segments[:first])
-        before, known = self._lengths[head], len(self.nodes)
-        node = self._node(head, "assistant", turn.reply, turn.segments[first:])
-        if node == known and self.nodes[node]["sampled"]:
-            self.calls.append(_call(turn, node, before, self._lengths[node] - before))
-        return node
+        context = tuple(takewhile(lambda segment: not segment.sampled, turn.segments))
+        return self._node(head, "user", seen.text, context)
 
     def _node(self, parent: int | None, role: str, content: str, segments: tuple[Segment, ...]) -> int:
         key = (parent, role, content, segments)
@@ -137,6 +146,11 @@ class _Graph:
             added = sum(len(s.ids) for s in segments)
             self._lengths[self._known[key]] = self._lengths[parent] + added
         return self._known[key]
+
+
+def _replied(turn: Turn) -> Iterator[Segment]:
+    """From the first sampled segment on."""
+    return dropwhile(lambda segment: not segment.sampled, turn.segments)
 
 
 def _call(turn: Turn, node: int, prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _sample(found: Conversation) -> dict[str, Any]:
     messages: list[dict[str, str]] = [
         {"role": message.role, "content": shield(message.content)} for message in found.messages
     ]
-    replied = messages[-1]
+    replies = [message for message in messages if message["role"] == "assistant"]
     path = "/".join(
         str(word) for word in (found.episode, found.branch, found.player, found.part or "") if word
     )
@@ -50,7 +50,10 @@ def _sample(found: Conversation) -> dict[str, Any]:
         "input": next(m["content"] for m in messages if m["role"] == "user"),
         "target": "",
         "messages": messages,
-        "output": {"model": shield(found.policy), "choices": [{"message": replied, "stop_reason": "stop"}]},
+        "output": {
+            "model": shield(found.policy),
+            "choices": [{"message": reply, "stop_reason": "stop"} for reply in replies[-1:]],
+        },
         "scores": {} if found.total is None else {"return": {"value": found.total}},
         "metadata": {
             "iteration": found.iteration,

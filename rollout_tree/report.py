@@ -14,7 +14,7 @@ from typing import Any
 
 from coplay.agents.runs import read_object
 from coplay.rollout_tree.credits import CreditRow, read_credits
-from coplay.rollout_tree.curves import evaluations, learning_curves
+from coplay.rollout_tree.curves import evaluations, learning_curves, payoffs
 from coplay.rollout_tree.page_data import Tables, by_episode, episode_data
 from coplay.rollout_tree.pieces import find_pieces
 from coplay.rollout_tree.records import RolloutTree
@@ -22,7 +22,16 @@ from coplay.rollout_tree.storage import parts, read_rollouts
 
 MAX_TURNS = 20_000
 """Turns of a page for which no iterations are asked: about 10 MB at 20 tokens a reply."""
-SCRIPTS = ("model.js", "tree.js", "episodes.js", "dialogue.js", "compare.js", "charts.js", "view.js")
+SCRIPTS = (
+    "model.js",
+    "tree.js",
+    "episodes.js",
+    "dialogue.js",
+    "compare.js",
+    "payoffs.js",
+    "charts.js",
+    "view.js",
+)
 """In the order in which the page runs them, after the vendored ones."""
 
 
@@ -86,6 +95,7 @@ def page_data(run_dir: str | os.PathLike[str], iterations: Sequence[int] | None 
         **tables.content(),
         "curves": learning_curves(folder / "metrics.jsonl"),
         "evaluations": evaluations(folder / "evaluations.json"),
+        "payoffs": payoffs(folder / "payoffs.json"),
     }
 
 

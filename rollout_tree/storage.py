@@ -1,9 +1,11 @@
 """Rollouts on disk: Parquet, one immutable file for each table, writer and iteration.
 
 A file is written under a name that starts with a dot and renamed when whole. Names are deterministic: an
-iteration that is played again replaces itself. The episodes file comes last: what it names is complete.
+iteration that is played again replaces itself, or stays untouched if it is the same. The episodes file comes last:
+what it names is complete. So a killed process leaves every finished iteration as it was; the disk is not waited for.
 """
 
+import filecmp
 import logging
 import os
 import re
@@ -69,9 +71,10 @@ def write_rollouts(
         "steps": steps_table(trees),
         "episodes": episodes_table(trees),
     }
-    part_path(run_dir, "episodes", iteration, writer).unlink(missing_ok=True)
-    for table, content in contents.items():
-        write_part(part_path(run_dir, table, iteration, writer), content)
+    paths = [part_path(run_dir, table, iteration, writer) for table in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
+        _write_aside(path, content)
+    publish(paths)
 
 
 def aside_path(path: Path) -> Path:
@@ -81,12 +84,30 @@ def aside_path(path: Path) -> Path:
 
 def write_part(path: Path, table: "pa.Table") -> None:
     """Write one Parquet file: aside first, then renamed, so that readers only ever see whole files."""
+    _write_aside(path, table)
+    os.replace(aside_path(path), path)
+
+
+def _write_aside(path: Path, table: "pa.Table") -> None:
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = aside_path(path)
-    pq.write_table(table, aside, compression="zstd", row_group_size=ROW_GROUP)
-    os.replace(aside, path)
+    pq.write_table(table, aside_path(path), compression="zstd", row_group_size=ROW_GROUP)
+
+
+def publish(paths: Sequence[Path]) -> None:
+    """Rename files that belong together, and are whole, to their own names.
+
+    The last one says that all are there: it goes first, so that no reader joins old with new. But an iteration that
+    is played again gives the same bytes (law 8): then nothing that stands is touched, and it is readable throughout.
+    """
+    if all(path.exists() and filecmp.cmp(aside_path(path), path, shallow=False) for path in paths):
+        for path in paths:
+            aside_path(path).unlink()
+        return
+    paths[-1].unlink(missing_ok=True)
+    for path in paths:
+        os.replace(aside_path(path), path)
 
 
 def read_part(path: Path, columns: Sequence[str] | None = None, wanted: Wanted | None = None) -> "pa.Table":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from coplay.rollout_tree.columns import episodes_table, steps_table, turns_table
 from coplay.rollout_tree.records import RolloutTree
 from coplay.rollout_tree.schema import Table, arrow_schema
-from coplay.rollout_tree.storage import ROW_GROUP, aside_path, part_path
+from coplay.rollout_tree.storage import ROW_GROUP, aside_path, part_path, publish
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,6 +110,4 @@ class RolloutWriter:
                 file.close()
             self._files = None
             if kind is None:
-                self._paths["episodes"].unlink(missing_ok=True)
-                for path in self._paths.values():
-                    os.replace(aside_path(path), path)
+                publish(list(self._paths.values()))

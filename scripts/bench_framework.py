@@ -12,8 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from coplay.rollout_tree import (
     read_rollouts,
     write_rollouts,
 )
+from coplay.scripts.bench_timers import Target, Timers, timed_parts
 from coplay.scripts.settings import read_settings
 from coplay.training import loop
 from coplay.training.run import Run, new_run
@@ -87,56 +87,23 @@ and the agents' own code; `engine` is the batching around the model; `update` th
 LENGTHS = (2500, 5000, 10000)
 
 
-class Timers:
-    """Charges time to the part that is running."""
-
-    def __init__(self) -> None:
-        self.spent = dict.fromkeys(PARTS, 0)
-        self._part, self._since = "loop", time.perf_counter_ns()
-
-    def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, its time charged to `part`."""
-
-        def timed(*arguments: Any, **named: Any) -> Any:
-            before = self._part
-            self._switch(part)
-            try:
-                return function(*arguments, **named)
-            finally:
-                self._switch(before)
-
-        return timed
-
-    def _switch(self, part: str) -> None:
-        now = time.perf_counter_ns()
-        self.spent[self._part] += now - self._since
-        self._part, self._since = part, now
-
-    def take(self) -> dict[str, int]:
-        """Nanoseconds by part since the last call."""
-        self._switch(self._part)
-        taken, self.spent = self.spent, dict.fromkeys(PARTS, 0)
-        return taken
+def parts_of(run: Run) -> dict[str, list[Target]]:
+    """Where the functions in `PARTS` stand, those of the run's game among them."""
+    found: dict[str, list[Target]] = {}
+    for part, targets in PARTS.items():
+        found[part] = []
+        for target in targets:
+            place, _, name = target.partition(":")
+            owner = _owner(run, place)
+            *outer, name = name.split(".")
+            for inner in outer:
+                owner = getattr(owner, inner)
+            found[part].append((owner, name))
+    return found
 
 
-@contextmanager
-def timed_parts(run: Run, timers: Timers) -> Iterator[None]:
-    """Wrap everything in `PARTS` inside the block."""
-    undo: list[tuple[Any, str, Any]] = []
-    try:
-        for part, targets in PARTS.items():
-            for target in targets:
-                place, _, name = target.partition(":")
-                owner = _owner(run, place)
-                *outer, name = name.split(".")
-                for inner in outer:
-                    owner = getattr(owner, inner)
-                undo.append((owner, name, getattr(owner, name)))
-                setattr(owner, name, timers.wrap(part, getattr(owner, name)))
-        yield
-    finally:
-        for owner, name, function in reversed(undo):
-            setattr(owner, name, function)
+def _timers() -> Timers:
+    return Timers(PARTS, rest="loop")
 
 
 def _owner(run: Run, place: str) -> Any:
@@ -181,7 +148,7 @@ def bench(config: str, flags: Sequence[str], *, kept: slice, check: bool = True)
     `check` has the same iterations run without timers first.
     """
     results = []
-    for timers in (None, Timers()) if check else (Timers(),):
+    for timers in (None, _timers()) if check else (_timers(),):
         with tempfile.TemporaryDirectory() as folder:
             fixed = ["--storage.folder", folder, "--storage.every", "1", "--storage.checkpoint_every", "1000000",
                      "--evaluate.every", "0", "--update.num-threads", "1"]  # fmt: skip
@@ -189,7 +156,7 @@ def bench(config: str, flags: Sequence[str], *, kept: slice, check: bool = True)
             if timers is None:
                 results.append(measure(run, None)[kept])
                 continue
-            with timed_parts(run, timers):
+            with timed_parts(timers, parts_of(run)):
                 timers.take()
                 results.append(measure(run, timers)[kept])
     timed = results[-1]

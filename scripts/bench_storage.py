@@ -1,9 +1,11 @@
 """`python -m coplay.scripts.bench_storage [--turns 100000] [--steps 1000000]`: storage against JSON, and large trees.
 
 Made-up episodes are written as Parquet, as flat JSONL (one object a turn, the columns of our table `turns`, and what
-finds its episode), and as JSONL of nested records (one object an episode). JSON numbers have as few digits as give
-back the same float32. What is read back from Parquet must equal what was written. Pickle is not measured: it runs
-code from data, and is nowhere in this project.
+finds its episode), as JSONL of nested records (one object an episode), and as a pickle of nested records, which is
+what others keep rollouts in. JSON numbers have as few digits as give back the same float32. What is read back from
+Parquet must equal what was written.
+
+Pickle runs code from data (law 10) and is nowhere else in this project; here it reads only what it has just written.
 
 Then trees of `--steps` steps, one long line and one bush of branches, become a graph, statistics and trajectories;
 a quarter of the steps first, so that the cost a step shows whether it is linear.
@@ -12,6 +14,7 @@ a quarter of the steps first, so that the cost a step shows whether it is linear
 import argparse
 import gzip
 import json
+import pickle  # noqa: TID251 - measured, and used for nothing
 import resource
 import sys
 import tempfile
@@ -59,43 +62,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def storage(folder: Path, num_turns: int) -> bool:
-    """Write and read in all three forms; True if Parquet keeps its bounds."""
+    """Write and read in all forms; True if Parquet keeps its bounds."""
     trees = list(make_trees(num_turns, NUM_ITERATIONS))
     turns = sum(len(step.turns) for tree in trees for step in tree.steps)
     print(f"{turns} turns of {len(trees)} episodes in {NUM_ITERATIONS} iterations")
-    flat, nested = folder / "flat.jsonl", folder / "nested.jsonl"
     written = seconds(lambda: write_parquet(folder, trees))
-    write_lines(flat, flat_lines(folder))
-    write_lines(nested, (rounded(asdict(tree)) for tree in trees))
-    sizes = {
-        "parquet": sum(path.stat().st_size for path in folder.glob("rollouts/*/*/*.parquet")),
-        "flat JSONL": flat.stat().st_size,
-        "the same, rules once": flat.stat().st_size - repeated(flat),
-        "the same, gzip": len(gzip.compress(flat.read_bytes(), 6)),
-        "nested JSONL": nested.stat().st_size,
-    }
+    sizes = write_others(folder, trees)
     for name, size in sizes.items():
-        print(f"  size  {name:<22} {size / 1e6:8.1f} MB  {size / sizes['parquet']:6.2f} x parquet")
+        print(f"  size  {name:<24} {size / 1e6:8.1f} MB  {size / sizes['parquet']:6.2f} x parquet")
     read: dict[str, list[RolloutTree]] = {}
-    group, cut = trees[len(trees) // 2].group, folder / "cut.jsonl"
-    write_lines(cut, (row for row in read_lines(flat) if row["episode"][:6] == group[:6]))
-    asks: dict[str, Callable[[], Any]] = {
-        "all, flat JSONL to objects": lambda: read_lines(flat),
-        "all, nested JSONL to objects": lambda: read_lines(nested),
-        "all, parquet to Arrow tables": lambda: [
-            read_table(folder, t) for t in ("episodes", "steps", "turns")
-        ],
-        "all, parquet to trees": lambda: read.update(all=list(read_rollouts(folder))),
-        "one group, flat JSONL": lambda: [row for row in read_lines(flat) if row["group"] == group],
-        "the same, cut by iteration": lambda: [row for row in read_lines(cut) if row["group"] == group],
-        "one group, nested JSONL": lambda: [row for row in read_lines(nested) if row["group"] == group],
-        "one group, parquet to trees": lambda: read.update(
-            group=list(read_rollouts(folder, int(group[:6]), groups=[group]))
-        ),
-        "one group, no iteration told": lambda: list(read_rollouts(folder, groups=[group])),
-    }
+    group = trees[len(trees) // 2].group
     times = {
-        name: min(seconds(ask) for _ in range(1 if name[:3] == "all" else 3)) for name, ask in asks.items()
+        name: min(seconds(ask) for _ in range(1 if name[:3] == "all" else 3))
+        for name, ask in questions(folder, group, read).items()
     }
     print(f"  write parquet from trees {written:.2f} s (processor time, here and below)")
     for name, spent in times.items():
@@ -107,6 +86,53 @@ def storage(folder: Path, num_turns: int) -> bool:
     print(f"  flat JSONL / parquet, size: {smaller:.2f} (at least {SMALLER:g})")
     print(f"  flat JSONL / parquet, time to one group's trees: {faster:.1f} (at least {FASTER:g})")
     return exact and smaller >= SMALLER and faster >= FASTER
+
+
+def write_others(folder: Path, trees: Sequence[RolloutTree]) -> dict[str, int]:
+    """Write the other forms beside Parquet; give the bytes of each."""
+    flat, nested, pickled = folder / "flat.jsonl", folder / "nested.jsonl", folder / "nested.pickle"
+    write_lines(flat, flat_lines(folder))
+    write_lines(nested, (rounded(asdict(tree)) for tree in trees))
+    pickled.write_bytes(pickle.dumps([asdict(tree) for tree in trees], pickle.HIGHEST_PROTOCOL))
+    return {
+        "parquet": sum(path.stat().st_size for path in folder.glob("rollouts/*/*/*.parquet")),
+        "flat JSONL": flat.stat().st_size,
+        "the same, rules once": flat.stat().st_size - repeated(flat),
+        "the same, gzip": len(gzip.compress(flat.read_bytes(), 6)),
+        "nested JSONL": nested.stat().st_size,
+        "nested pickle": pickled.stat().st_size,
+    }
+
+
+def questions(folder: Path, group: str, read: dict[str, list[RolloutTree]]) -> dict[str, Callable[[], Any]]:
+    """What is asked of each form; the trees that Parquet gives go to `read`."""
+    flat, nested, pickled = folder / "flat.jsonl", folder / "nested.jsonl", folder / "nested.pickle"
+    cut = folder / "cut.jsonl"
+    write_lines(cut, (row for row in read_lines(flat) if row["episode"][:6] == group[:6]))
+
+    def load() -> list[dict[str, Any]]:
+        return list(pickle.loads(pickled.read_bytes()))  # noqa: S301 - written by this process
+
+    def of_group(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row for row in rows if row["group"] == group]
+
+    return {
+        "all, flat JSONL to objects": lambda: read_lines(flat),
+        "all, nested JSONL to objects": lambda: read_lines(nested),
+        "all, nested pickle to objects": load,
+        "all, parquet to Arrow tables": lambda: [
+            read_table(folder, t) for t in ("episodes", "steps", "turns")
+        ],
+        "all, parquet to trees": lambda: read.update(all=list(read_rollouts(folder))),
+        "one group, flat JSONL": lambda: of_group(read_lines(flat)),
+        "the same, cut by iteration": lambda: of_group(read_lines(cut)),
+        "one group, nested JSONL": lambda: of_group(read_lines(nested)),
+        "one group, nested pickle": lambda: of_group(load()),
+        "one group, parquet to trees": lambda: read.update(
+            group=list(read_rollouts(folder, int(group[:6]), groups=[group]))
+        ),
+        "one group, no iteration told": lambda: list(read_rollouts(folder, groups=[group])),
+    }
 
 
 def write_parquet(folder: Path, trees: Sequence[RolloutTree]) -> None:

@@ -16,7 +16,9 @@ from coplay.training.run import Run
 from coplay.training.stages import (
     collect_rollouts,
     estimate_advantages,
+    estimate_past,
     lay_out,
+    look_beside,
     read_critic,
     shape_credits,
     update_critic,
@@ -33,8 +35,8 @@ def dry_run(config: RunConfig) -> str:
         start = time.perf_counter()
         trees = collect_rollouts(run, 0)
         played = time.perf_counter()
-        trajectories = extract(trees)
-        _train_once(run, trajectories)
+        trajectories = extract(trees, branches=config.estimator.kind == "branches")
+        _train_once(run, trees, trajectories)
         trained = time.perf_counter()
     generation, training = played - start, trained - played
     hours = (generation + training) * config.update.num_updates / 3600
@@ -52,11 +54,12 @@ def dry_run(config: RunConfig) -> str:
     )
 
 
-def _train_once(run: Run, trajectories: Sequence[Trajectory]) -> None:
+def _train_once(run: Run, trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory]) -> None:
     """The loop's stages after collecting, with nothing recorded."""
     table = lay_out(run, trajectories)
     reading = read_critic(run, trajectories, table)
     advantages = estimate_advantages(run, table, reading, update=0)
+    advantages = estimate_past(run, trajectories, table, advantages, look_beside(run, trees), update=0)
     packets = make_packets(table, advantages.advantages)
     credits = shape_credits(run, trajectories, table, advantages, packets, update=0)
     update_policies(run, credits, update=0)

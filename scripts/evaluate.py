@@ -1,4 +1,4 @@
-"""`coplay evaluate RUN[@iteration][:player] ... --against a,b,c [--games N] [--seed S] [--json FILE]`."""
+"""`coplay evaluate RUN[@iteration][:player] ... [--against a,b,c] [--matrix] [--games N] [--seed S] [--json FILE]`."""
 
 import argparse
 import json
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from coplay.agents.runs import parse_entrant
 from coplay.games.names import nearest
+from coplay.scripts.cross_play import evaluate_matrix, print_matrix
 from coplay.scripts.entrants import contestant, run_folder
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
 from coplay.training.messages import ConfigError
@@ -40,20 +41,35 @@ def main(arguments: Sequence[str]) -> int:
         "--seed", type=_at_least(0), default=0, help="seed of the evaluation's luck (default 0)"
     )
     parser.add_argument("--json", type=Path, default=None, help="write the results there as well")
+    parser.add_argument(
+        "--matrix",
+        action="store_true",
+        help="one table of who earns what against whom, kept in each run's folder for its page; scripted agents"
+        " can be rows too, and without --against the rows are the columns",
+    )
     asked = parser.parse_args(arguments)
-    found = {}
-    for entrant in asked.runs:
-        results = evaluate_entrant(
-            entrant,
-            against=asked.against.split(",") if asked.against else None,
-            games=asked.games,
-            seed=asked.seed,
-        )
-        found[entrant] = [result.model_dump() for result in results]
-        print_results(entrant, results)
+    against = asked.against.split(",") if asked.against else None
+    found: object
+    if asked.matrix:
+        matrix = evaluate_matrix(asked.runs, against=against, games=asked.games, seed=asked.seed)
+        print_matrix(matrix)
+        found = matrix.model_dump()
+    else:
+        found = _evaluate_each(asked.runs, against=against, games=asked.games, seed=asked.seed)
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def _evaluate_each(
+    entrants: Sequence[str], *, against: Sequence[str] | None, games: int, seed: int
+) -> dict[str, list[dict[str, object]]]:
+    found = {}
+    for entrant in entrants:
+        results = evaluate_entrant(entrant, against=against, games=games, seed=seed)
+        found[entrant] = [result.model_dump() for result in results]
+        print_results(entrant, results)
+    return found
 
 
 def _at_least(least: int) -> Callable[[str], int]:

@@ -1,5 +1,6 @@
 """`coplay explain RUN EPISODE TURN`: what a turn's credit is made of."""
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -12,22 +13,43 @@ from coplay.scripts.entrants import run_folder
 from coplay.training.messages import ConfigError
 
 if TYPE_CHECKING:
-    from coplay.training.explanation import AlignmentWeight, Baseline, Explanation, Normalising
+    from coplay.training.explanation import (
+        AlignmentWeight,
+        Baseline,
+        Explanation,
+        Normalising,
+        PastAdvantage,
+        Sibling,
+    )
 
-USAGE = """coplay explain RUN EPISODE TURN
+USAGE = """coplay explain RUN EPISODE TURN [--json]
 
 Shows what a stored turn's credit is made of: rewards and the baseline, or the critic's surprises, the own past and the
 opponents' advantages it was multiplied by, whitening, penalty and weight of its tick; they add up to the credit that
-its tokens were trained with. Where the game branches, also the lines that a return is the mean of, and the siblings.
+its tokens were trained with. Where the game branches, also the lines that a return is the mean of, and the siblings;
+where alignment weights expect the own past, the fresh replies that made each of its advantages.
 
 RUN      a run folder, or a name in runs/
 EPISODE  ITERATION/NUMBER, as in 000003/00012 or 3/12
 TURN     STEP.PLAYER[.ATTEMPT]: number of the step, as transcripts and tables have it (`step` of table turns; a branch's
          steps have numbers of their own), and whose turn; attempts count from 0, and the last one, whose move was
          played, is taken if none is named
+--json   print everything as one JSON object instead, texts whole
 
 Example: coplay explain runs/my_run 3/12 4.Ada
 """
+
+BASELINES = {
+    "critic": "baseline: the critic's value",
+    "leave_one_out": "baseline: mean of the group's other games",
+    "running_mean": "baseline: running mean of earlier iterations",
+    "none": "baseline: none",
+}
+UNEXPECTED = {
+    "taken": "as taken, since no reply was resampled there",
+    "zero": "0, since no reply was resampled there",
+    "no reply": "as it is, since the player gave no reply there",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,8 +58,12 @@ def main(arguments: Sequence[str]) -> int:
     if not words or "-h" in words or "--help" in words:
         sys.stdout.write(USAGE)
         return 0 if words else 2
-    if len(words) != 3:
-        raise ConfigError(f"{len(words)} words; expected three: coplay explain RUN EPISODE TURN")
+    as_json = "--json" in words
+    words = [word for word in words if word != "--json"]
+    unknown = [word for word in words if word.startswith("--")]
+    if unknown or len(words) != 3:
+        got = f"{unknown[0]!r} is no flag" if unknown else f"{len(words)} words"
+        raise ConfigError(f"{got}; expected three words: coplay explain RUN EPISODE TURN [--json]")
     folder = run_folder(words[0])
     from coplay.training.explain import explain_turn, parse_episode, parse_turn
     from coplay.training.recredit import load_iteration, recredit
@@ -47,6 +73,9 @@ def main(arguments: Sequence[str]) -> int:
     turn = parse_turn(words[2], read_config(folder).make_game().spec.players)
     stored = load_iteration(folder, iteration)
     found = explain_turn(stored, recredit(stored, stored.config), episode, turn)
+    if as_json:
+        sys.stdout.write(json.dumps(found.plain(), indent=2, allow_nan=False) + "\n")
+        return 0
     console = Console(file=sys.stdout, width=110, markup=False, emoji=False, highlight=False)
     for piece in _pieces(found):
         console.print(piece)
@@ -73,6 +102,8 @@ def _pieces(one: "Explanation") -> Iterable[str | Table]:
         yield normalising_text("before shaping", one.before)
     if one.alignment:
         yield alignment_table(one.alignment)
+        for past in one.alignment.expected:
+            yield past_table(past) if past.kind == "expected" else past_text(past)
     if one.others:
         yield others_table(one)
     if one.after:
@@ -97,11 +128,12 @@ def _number(value: float) -> str:
 def reward_table(one: "Explanation") -> Table:
     """The discounted return."""
     table = _table("return: rewards from the tick on", "tick", "weight", "amount", "adds")
+    told = [f"branch {line.branch} at {line.tick}: {_said(line.reply)}" for line in one.lines]
     for term in one.rewards:
         table.add_row(str(term.tick), _number(term.weight), _number(term.amount), _number(term.product))
-    for line in one.lines:
+    for line, words in zip(one.lines, told, strict=True):
         numbers = (line.weight, line.returns, line.product)
-        table.add_row(safe_text(f"branch {line.branch} at {line.tick}"), *map(_number, numbers))
+        table.add_row(safe_text(words), *map(_number, numbers))
     table.add_row("return", "", "", _number(one.returns))
     return table
 
@@ -132,14 +164,23 @@ def baseline_text(baseline: "Baseline") -> str:
     if baseline.kind == "running_mean":
         return f"baseline {_number(baseline.amount)}: running mean of {baseline.seen:g} returns of earlier iterations"
     at_fork = baseline.kind == "replies"
-    mates = ", ".join(
-        safe_text(f"{(mate.branch or 'main line') if at_fork else mate.episode} {_number(mate.returns)}")
-        for mate in baseline.siblings
-    )
     whose = "other replies at this fork" if at_fork else "others of the group at the tick"
+    mates = "\n".join(f"  {_sibling(mate)}" for mate in baseline.siblings)
     return (
-        f"baseline {_number(baseline.amount)}: mean return of the {len(baseline.siblings)} {whose}: {mates}"
+        f"baseline {_number(baseline.amount)}: mean return of the {len(baseline.siblings)} {whose}\n{mates}"
     )
+
+
+def _sibling(one: "Sibling") -> str:
+    """Its name, what was answered and what it got."""
+    name = one.episode if one.step is None else f"{one.branch or 'main line'} (step {one.step})"
+    return f"{safe_text(name)} {_number(one.returns)}: {safe_text(_said(one.reply))}"
+
+
+def _said(reply: str, length: int = 60) -> str:
+    """A reply in one line."""
+    line = " ".join(reply.split())
+    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def normalising_text(when: str, one: "Normalising") -> str:
@@ -161,6 +202,24 @@ def alignment_table(alignment: "AlignmentWeight") -> Table:
     beta = _number(alignment.beta)
     table.add_row(f"times beta {beta}", "", "", _number(alignment.beta * alignment.weight))
     return table
+
+
+def past_table(past: "PastAdvantage") -> Table:
+    """The fresh replies whose mean return is expected, and what is subtracted."""
+    assert past.baseline is not None
+    table = _table(f"own advantage expected at tick {past.tick}", "reply", "return", "share", "adds")
+    share = 1 / len(past.replies)
+    for one in past.replies:
+        name = f"{one.branch or 'main line'} (step {one.step}): {_said(one.reply)}"
+        table.add_row(safe_text(name), *map(_number, (one.returns, share, share * one.returns)))
+    table.add_row(BASELINES[past.baseline.kind], "", "", _number(-past.baseline.amount))
+    table.add_row("expected advantage", "", "", _number(past.amount))
+    return table
+
+
+def past_text(past: "PastAdvantage") -> str:
+    """Why nothing was expected at a tick."""
+    return f"own advantage at tick {past.tick}: {UNEXPECTED[past.kind]}"
 
 
 def others_table(one: "Explanation") -> Table:

@@ -19,13 +19,19 @@ import coplay.games
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("agents", "games", "rollout_tree", "scripts", "training")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-PINS = dict(
-    line.split("==")
-    for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    if line and not line.startswith("#")
-)
+
+
+def pins(name: str) -> dict[str, str]:
+    """Package -> version, of a file of exact pins."""
+    lines = (ROOT / name).read_text("utf-8").splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+PINS = pins("constraints.txt")
 CUDA_LIBRARIES = ("nvidia-", "cuda-", "triton")
 """What a CUDA build of torch brings along; torch pins these itself."""
+TESTED = ("browser", "data", "dev", "gguf")
+"""Extras that CI installs."""
 
 
 def installed() -> dict[str, str]:
@@ -151,7 +157,7 @@ def test_changelog_and_citation_when_read_then_of_the_declared_version() -> None
 
 def test_pins_when_something_is_required_then_exact_and_in_range() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    for text in [*PROJECT["project"]["dependencies"], *extras["dev"], *extras["gguf"]]:
+    for text in [*PROJECT["project"]["dependencies"], *(r for name in TESTED for r in extras[name])]:
         requirement = Requirement(text)
         assert requirement.name in PINS, f"{requirement.name} has no pin in constraints.txt"
         assert requirement.specifier.contains(PINS[requirement.name]), f"{text} excludes its own pin"
@@ -169,6 +175,19 @@ def test_pins_when_a_pinned_package_needs_another_then_that_is_pinned_too() -> N
 def test_pins_when_compared_with_what_is_installed_then_equal() -> None:
     versions = installed()
     assert versions == {name: PINS[name] for name in versions}
+
+
+def test_pins_of_the_readers_when_they_hold_what_we_need_then_in_our_versions() -> None:
+    """What other programs read must be written by the same versions as everywhere else."""
+    readers = pins(".ci/readers.txt")
+    needed = {Requirement(text).name for text in PROJECT["project"]["dependencies"]} | {
+        "pytest",
+        "hypothesis",
+    }
+    assert {"numpy", "pyarrow", "pydantic", "networkx"} <= readers.keys()
+    assert {name: readers[name] for name in needed & readers.keys()} == {
+        name: PINS[name] for name in needed & readers.keys()
+    }
 
 
 def test_imports_when_of_other_packages_then_declared() -> None:

@@ -47,7 +47,7 @@ def branches_estimate(
     state = running_mean_baseline(
         running_means, [names[row] for row in main.tolist()], walk.means[main], mask=table.mask[main]
     ).state
-    others, alone = _others(table, walk.means, is_main)
+    others, alone = mean_of_others(table, walk.means, table.mask & is_main[:, None])
     baseline = keep(torch.where(alone, running.baselines, others), table.mask)
     returns = keep(walk.returns, table.mask)
     turns = None if table.turns is None else walk.turns(table.turns, baseline)
@@ -65,12 +65,16 @@ def branches_estimate(
     )
 
 
-def _others(table: TickTable, means: Tensor, is_main: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean over the other games of a row's group that are alive at a tick; and where there is none."""
+def mean_of_others(table: TickTable, means: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean over the other games of a row's group at a tick; and where there is none.
+
+    Args:
+        means: (B, S).
+        counted: (B, S) bool, which cells of main lines stand for their games.
+    """
     main_of = {(key.episode, key.player): row for row, key in enumerate(table.keys) if not key.branch}
     home = torch.tensor([main_of[key.episode, key.player] for key in table.keys], dtype=torch.long)
     groups = int(table.group_ids.max()) + 1 if len(table.group_ids) else 0
-    counted = table.mask & is_main[:, None]
     kept, ones = keep(means, counted), counted.to(means.dtype)
     total = segment_sum(kept, table.group_ids, groups)[table.group_ids] - kept[home]
     count = segment_sum(ones, table.group_ids, groups)[table.group_ids] - ones[home]

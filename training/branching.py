@@ -8,7 +8,14 @@ from coplay.agents.settings import Settings
 from coplay.games.names import nearest
 from coplay.rollout_tree import BranchPlan
 from coplay.training.messages import ConfigError
-from coplay.training.schemes import BranchesEstimator, CriticEstimator, EstimatorSettings, ShapingBase
+from coplay.training.schemes import (
+    AdvantageAlignment,
+    BranchesEstimator,
+    CriticEstimator,
+    EstimatorSettings,
+    ExpectedPast,
+    ShapingBase,
+)
 
 
 class BranchingSettings(Settings):
@@ -32,6 +39,56 @@ class BranchingSettings(Settings):
     def plan(self) -> BranchPlan:
         """The same for `collect`."""
         return BranchPlan(**self.model_dump())
+
+
+def check_past(
+    branching: BranchingSettings | None,
+    estimator: EstimatorSettings,
+    shaping: ShapingBase,
+    *,
+    learners: Sequence[str],
+) -> None:
+    """Refuse an expected past that branches cannot tell.
+
+    Args:
+        learners: the players whose policies are trained.
+
+    Raises:
+        ConfigError: if no branch can be an alternative to a learner's reply, some tick may have none although that is
+            to be refused, or advantages are to be whitened or centred before shaping.
+    """
+    past = shaping.past if isinstance(shaping, AdvantageAlignment) else None
+    if not isinstance(past, ExpectedPast):
+        return
+    asked = "'shaping.past.kind' is 'expected'"
+    if branching is None:
+        raise ConfigError(f"{asked} and no branches are played; expected a section 'collect.branching'")
+    without = [] if branching.players is None else [one for one in learners if one not in branching.players]
+    if without == list(learners):
+        raise ConfigError(
+            f"{asked} and 'collect.branching.players' is {list(branching.players or ())!r}; expected some of those"
+            f" who learn, {', '.join(map(repr, learners))}"
+        )
+    for name in ("whiten_before", "centre_before"):
+        if getattr(shaping, name) != "off":
+            raise ConfigError(
+                f"{asked} and 'shaping.{name}' is {getattr(shaping, name)!r}, which an expected past is no part of;"
+                " expected 'off' (shaping.past.baseline = 'leave_one_out' centres it)"
+            )
+    gaps = {
+        "'estimator.kind' is 'branches', whose branches have ticks without a fork": isinstance(
+            estimator, BranchesEstimator
+        ),
+        f"'collect.branching.players' leaves out {without}": bool(without),
+        f"'collect.branching.every' is {branching.every}": branching.every > 1,
+        f"'collect.branching.share' is {branching.share}": branching.share < 1,
+        f"'collect.branching.max_branches' is {branching.max_branches}": branching.max_branches is not None,
+    }
+    for gap, there in gaps.items():
+        if there and past.unforked == "refuse":
+            raise ConfigError(
+                f"{asked} and {gap}; expected a fork at every tick, or shaping.past.unforked = 'taken' or 'zero'"
+            )
 
 
 def check_branching(

@@ -15,7 +15,7 @@ from coplay.agents.settings import (
 )
 from coplay.games import Game, GameParameters
 from coplay.games.registry import game_class
-from coplay.training.branching import BranchingSettings, check_branching
+from coplay.training.branching import BranchingSettings, check_branching, check_past
 from coplay.training.messages import ConfigError, explain
 from coplay.training.schedules import Constant, LearningRate, Schedule
 from coplay.training.schemes import EstimatorSettings, Independent, ReturnsEstimator, ShapingSettings
@@ -200,6 +200,9 @@ class RunConfig(Settings):
     def _check_branching(self) -> "RunConfig":
         players = self.make_game().spec.players
         check_branching(self.collect.branching, self.estimator, self.shaping, players=players)
+        trained = {name for name, policy in self.agents.policies.items() if policy.trained}
+        learners = [player for player, agent in self.seats().items() if agent in trained]
+        check_past(self.collect.branching, self.estimator, self.shaping, learners=learners)
         return self
 
     def make_game(self) -> Game[Any]:

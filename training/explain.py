@@ -1,7 +1,7 @@
 """From a stored iteration and the name of a turn to what its credit is made of."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coplay.games.names import nearest
 from coplay.rollout_tree import RolloutTree, Step, Trajectory, Turn
@@ -14,6 +14,8 @@ from coplay.training.explain_parts import (
     shaping_of,
     surprises_of,
 )
+from coplay.training.explain_past import past_of
+from coplay.training.explain_texts import with_texts
 from coplay.training.explanation import Explanation, TokenCredit
 from coplay.training.extract import path_key
 from coplay.training.messages import ConfigError
@@ -89,7 +91,10 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
     trained = learner is not None
     split = None if result.raw.turns is None else branch_parts(result, row, number)
     alignment, others = shaping_of(result, row, tick) if trained else (None, ())
-    return Explanation(
+    if alignment is not None:
+        ticks = [term.tick for term in alignment.past]
+        alignment = replace(alignment, expected=past_of(result, row, ticks))
+    found = Explanation(
         episode=episode,
         branch=step.branch,
         step=name.step,
@@ -113,6 +118,7 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
         visitation=config.estimator.discount**tick if trained and config.objective.visitation else 1.0,
         tokens=_tokens(stored, trajectory, number),
     )
+    return with_texts(stored.trees, found)
 
 
 def _find_tree(stored: StoredIteration, episode: str) -> RolloutTree:

@@ -52,7 +52,7 @@ def branch_parts(result: Recredited, row: int, turn: int) -> BranchParts:
         None,
     )
     followed = _from_turn(result, row, step, tick)
-    baseline = _by_games(result, row, tick) if own_fork is None else _by_replies(result, own_fork, key)
+    baseline = by_games(result, row, tick) if own_fork is None else _by_replies(result, own_fork, key)
     return BranchParts(followed=followed, baseline=baseline, share=float(known.weights[row, turn]))
 
 
@@ -100,26 +100,32 @@ def _follow(result: Recredited, row: int, tick: int, *, after: int, share: float
 def _line(result: Recredited, key: PathKey, branch: str, tick: int, weight: float) -> Line:
     row = result.table.keys.index(PathKey(key.episode, branch, key.player))
     returns = _follow(result, row, tick, after=-1).returns
-    return Line(branch=branch, tick=tick, weight=weight, returns=returns)
+    step = next(
+        first
+        for fork in _forks(result, key.episode)
+        for name, first in zip(fork.branches, fork.first_steps, strict=True)
+        if name == branch
+    )
+    return Line(branch=branch, tick=tick, weight=weight, returns=returns, step=step)
 
 
 def _by_replies(result: Recredited, fork: ForkPlace, key: PathKey) -> Baseline:
     """The mean of the other replies of a fork; the taken one counts as the mean over the lines that hold it."""
     keys = result.table.keys
     main = keys.index(PathKey(key.episode, "", key.player))
-    returns = {"": _from_turn(result, main, fork.step, fork.tick).returns}
-    for branch in fork.branches:
+    returns = {"": (fork.step, _from_turn(result, main, fork.step, fork.tick).returns)}
+    for branch, first in zip(fork.branches, fork.first_steps, strict=True):
         row = keys.index(PathKey(key.episode, branch, key.player))
-        returns[branch] = _follow(result, row, fork.tick, after=-1).returns
+        returns[branch] = (first, _follow(result, row, fork.tick, after=-1).returns)
     siblings = tuple(
-        Sibling(episode=key.episode, branch=branch, returns=value)
-        for branch, value in returns.items()
+        Sibling(episode=key.episode, branch=branch, returns=value, step=step)
+        for branch, (step, value) in returns.items()
         if branch != key.branch
     )
     return _mean_of(siblings, "replies")
 
 
-def _by_games(result: Recredited, row: int, tick: int) -> Baseline:
+def by_games(result: Recredited, row: int, tick: int) -> Baseline:
     """The mean of the other games of the group at the tick, their forks averaged, or the running mean."""
     table, key = result.table, result.table.keys[row]
     mates = (table.group_ids == table.group_ids[row]) & table.mask[:, tick]

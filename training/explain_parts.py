@@ -163,7 +163,8 @@ def shaping_of(result: Recredited, row: int, tick: int) -> tuple[AlignmentWeight
 def _alignment(result: Recredited, shaping: AdvantageAlignment, row: int, tick: int) -> AlignmentWeight:
     """The weight in the conventions of `alignment_weights`, then the options of `advantage_alignment` in order."""
     discount = result.config.estimator.discount if shaping.discount is None else shaping.discount
-    own = result.estimate.advantages[row : row + 1]
+    expected = result.estimate.past
+    own = (result.estimate.advantages if expected is None else expected.advantages)[row : row + 1]
     further = discount if shaping.extra_discount and not shaping.include_current else 1.0
     elapsed = {"none": 1, "t": max(tick, 1), "t+1": tick + 1}[shaping.normalise]
     rate = discount if shaping.normalise == "none" else 1.0

@@ -1,8 +1,8 @@
 """What one turn's credit is made of: records whose parts add up to the number the turn was trained with."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,10 @@ class Line:
     """Its share, discounted."""
     returns: float
     """The player's return in it from there on."""
+    step: int
+    """Id of its first step."""
+    reply: str = ""
+    """What was answered there in place of the main line's reply, and who did."""
 
     @property
     def product(self) -> float:
@@ -68,6 +72,10 @@ class Sibling:
     branch: str
     returns: float
     """Its return at the tick."""
+    step: int | None = None
+    """Id of the step in which the reply stands; None for a path of the group, which is taken at the tick."""
+    reply: str = ""
+    """What the player answered there; of a path of the group at the tick, all his replies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +105,25 @@ class Normalising:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastAdvantage:
+    """One own past advantage in an alignment weight whose past is expected over fresh replies."""
+
+    tick: int
+    kind: Literal["expected", "taken", "zero", "no reply"]
+    """`taken`, `zero`: no reply was resampled there; `no reply`: he gave none, so there is nothing to expect."""
+    replies: tuple[Sibling, ...] = ()
+    """Whose mean return was expected."""
+    baseline: Baseline | None = None
+    """What was subtracted from it."""
+
+    @property
+    def amount(self) -> float:
+        """The expected advantage."""
+        assert self.baseline is not None
+        return math.fsum(one.returns for one in self.replies) / len(self.replies) - self.baseline.amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlignmentWeight:
     """w_t of Advantage Alignment: the own past, and what the settings then made of it."""
 
@@ -105,6 +132,8 @@ class AlignmentWeight:
     """Own advantages by tick, with their weights."""
     steps: tuple[tuple[str, float], ...]
     """The weight after each option that acted on it, `sum` first."""
+    expected: tuple[PastAdvantage, ...] = ()
+    """What made each own past advantage, where they are expected."""
 
     @property
     def weight(self) -> float:
@@ -214,6 +243,12 @@ class Explanation:
     def stored(self) -> float | None:
         """The credit that the turn's tokens were trained with; None if there are none."""
         return self.tokens[0].credit if self.tokens else None
+
+    def plain(self) -> dict[str, Any]:
+        """Everything as JSON knows it, sums included."""
+        sums = ("returns", "advantage", "credit", "stored")
+        parts = [asdict(part) for part in self.parts]
+        return asdict(self) | {name: getattr(self, name) for name in sums} | {"parts": parts}
 
 
 def _change(one: Normalising) -> float:

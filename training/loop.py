@@ -8,7 +8,9 @@ from coplay.training.stages import (
     Clock,
     collect_rollouts,
     estimate_advantages,
+    estimate_past,
     lay_out,
+    look_beside,
     read_critic,
     seldom_collecting,
     shape_credits,
@@ -33,6 +35,8 @@ def train(run: Run, report: Report) -> None:
         table = lay_out(run, trajectories)
         reading = read_critic(run, trajectories, table)
         advantages = estimate_advantages(run, table, reading, update=update)
+        beside = look_beside(run, trees)
+        advantages = estimate_past(run, trajectories, table, advantages, beside, update=update)
         packets = make_packets(table, advantages.advantages)
         credits = shape_credits(run, trajectories, table, advantages, packets, update=update)
         clock.lap("credit")
@@ -41,7 +45,7 @@ def train(run: Run, report: Report) -> None:
         critic_metrics = update_critic(run, reading, table, advantages, update=update)
         clock.lap("update")
 
-        store_rollouts(run, update, trees, table, advantages, done, reading.values)
+        store_rollouts(run, update, trees, table, advantages, done, reading.values, beside)
         clock.lap("record")
         values = iteration_metrics(run, trees, advantages, done) | critic_metrics | clock.metrics()
         metrics.append(update, values)

@@ -26,15 +26,20 @@ class Costs:
     """A query and a key, masked or not."""
     launch: float
     """A pass, however small."""
+    crowd: float = 0.0
+    """Two tokens in one pass: what it holds for its backward pass, and no cache keeps."""
 
 
 def costs_of(width: int, *, cuda: bool) -> Costs:
     """Costs of a transformer with hidden states of `width`.
 
     A layer's matrices take about 12 width^2 multiplications a token and attention 2 width a pair, at a third of the
-    rate. A pass has an overhead by layer; an accelerator is idle below a few thousand tokens.
+    rate. A pass has an overhead by layer. On a processor some hundred tokens fill the matrices already, and more only
+    take memory; an accelerator is idle below a few thousand.
     """
-    return Costs(pair=0.5 / width, launch=4096.0 if cuda else 2.5e6 / width**2)
+    if cuda:
+        return Costs(pair=0.5 / width, launch=4096.0)
+    return Costs(pair=0.5 / width, launch=2.5e6 / width**2, crowd=3e-5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +186,7 @@ def _passes(widths: Ints, *, max_tokens: int, costs: Costs) -> list[range]:
 
     def cost(first: Ints, last: int) -> NDArray[np.float64]:
         size = widths[first] * (last - first)
-        spent = size * (1 + costs.pair * widths[first]) + costs.launch
+        spent = size * (1 + costs.pair * widths[first] + costs.crowd * size) + costs.launch
         return np.where((size <= max_tokens) | (first == last - 1), spent, np.inf)
 
     edges = _cheapest_cut(len(widths), cost)

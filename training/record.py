@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,10 +14,7 @@ from coplay.games import derive_seed
 from coplay.rollout_tree import (
     CreditRow,
     RolloutTree,
-    behaviour_rates,
-    counts,
-    returns,
-    welfare,
+    summary,
     write_credits,
     write_rollouts,
 )
@@ -24,6 +22,7 @@ from coplay.rollout_tree.estimates import EstimateRow, write_estimates
 from coplay.training.baselines import RunningMeans
 from coplay.training.estimators import mean_keys
 from coplay.training.evaluate import Contestant, evaluate, pairings, score
+from coplay.training.inner_expectation import Beside
 from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
@@ -40,6 +39,7 @@ def store_rollouts(
     advantages: Estimate,
     done: Mapping[str, Done],
     values: TickValues | None,
+    beside: Beside | None = None,
 ) -> None:
     """Write this iteration's tables, if it is one of those that are kept; `values` as the critic read them."""
     storage = run.config.storage
@@ -47,7 +47,10 @@ def store_rollouts(
         return
     write_rollouts(run.folder, update, trees)
     if storage.credits:
-        write_estimates(run.folder, update, estimate_rows(table, run.state.running_means, values))
+        known = estimate_rows(table, run.state.running_means, values)
+        if beside is not None and beside.values is not None:
+            known += estimate_rows(beside.table, {}, beside.values)
+        write_estimates(run.folder, update, known)
         rows = [row for one in done.values() for row in credit_rows(table, advantages, one)]
         write_credits(run.folder, update, rows)
 
@@ -146,21 +149,21 @@ def evaluate_run(run: Run) -> None:
     if state.best_score is None or reached > state.best_score:
         changes |= {"best_score": reached, "best_update": update}
     run.state = state.model_copy(update=changes)
-    write_json(run, "evaluations.json", history)
+    write_json(run.folder, "evaluations.json", history)
 
 
-def write_json(run: Run, name: str, content: object) -> None:
-    """Write a file of the run folder aside and rename it."""
-    aside = run.folder / f".{name}.partial"
+def write_json(folder: Path, name: str, content: object) -> None:
+    """Write a file of a run folder aside and rename it."""
+    aside = folder / f".{name}.partial"
     aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(aside, run.folder / name)
+    os.replace(aside, folder / name)
 
 
 def iteration_metrics(
     run: Run, trees: Sequence[RolloutTree], advantages: Estimate, done: Mapping[str, Done]
 ) -> dict[str, float]:
     """How the games went, per player and never averaged over seats where that cancels, and what each step did."""
-    games = prefixed("rollout", returns(trees) | welfare(trees) | behaviour_rates(trees) | counts(trees))
+    games = prefixed("rollout", summary(trees))
     names = [trainer.policy.name for trainer in run.trainers]
     skipped = {f"policy/{name}/skipped": float(name not in done) for name in names}
     steps = [prefixed(f"policy/{name}", one.result.metrics) for name, one in done.items()]

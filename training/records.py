@@ -92,6 +92,32 @@ class TurnEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FreshReplies:
+    """Whose mean an expected return is: one player's replies at one fork."""
+
+    steps: tuple[int, ...]
+    """Id of the step in which each reply stands."""
+    lines: tuple[PathKey, ...]
+    """The path on which each was played on."""
+    returns: tuple[float, ...]
+    """The player's return from the tick on along each; with a critic its lambda-return."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastEstimate:
+    """Own advantages as alignment weights take them, expected over fresh replies."""
+
+    advantages: Tensor
+    """(B, S) expected where a fork says so; elsewhere as the settings have it."""
+    expected: Tensor
+    """(B, S) the mean return over the replies; 0 where there are none."""
+    replies: Mapping[tuple[int, int], FreshReplies]
+    """By (row, tick), where they are expected."""
+    unforked: frozenset[tuple[int, int]]
+    """(row, tick) with a reply of the player and no fork of his."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """Advantages and what made them, all (B, S)."""
 
@@ -107,6 +133,8 @@ class Estimate:
     metrics: Mapping[str, float]
     turns: TurnEstimate | None = None
     """The same by turn, where branches are trained on; what tokens are credited with in place of their tick's."""
+    past: PastEstimate | None = None
+    """What alignment weights are made of in place of `advantages`; None: nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

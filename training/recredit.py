@@ -18,6 +18,7 @@ from coplay.training.baselines import RunningMeans
 from coplay.training.config import RunConfig
 from coplay.training.estimators import estimate, mean_keys, normalise_by_player
 from coplay.training.extract import TrieOf, extract, in_table_order, tick_table, token_batch
+from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
 from coplay.training.messages import ConfigError
 from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.record import credit_rows
@@ -130,7 +131,7 @@ def recredit(
             " expected 'returns', or a run that trained a critic"
         )
     raw = estimate(settings, table, running_means=means, values=values, update=stored.number)
-    normalised = normalise_by_player(config.shaping, table, raw)
+    normalised = _with_past(stored, config, table, normalise_by_player(config.shaping, table, raw), rescale)
     packets = make_packets(table, normalised.advantages)
     ordered = in_table_order(stored.trajectories, table)
     credits, ticks = {}, {}
@@ -159,6 +160,40 @@ def recredit(
         ticks=ticks,
         credits=credits,
         notes=_notes(stored.config, config, table, means),
+    )
+
+
+def _with_past(
+    stored: StoredIteration, config: RunConfig, table: TickTable, estimate: Estimate, rescale: float
+) -> Estimate:
+    """The estimate with the own past as alignment weights take it, from the stored branches."""
+    past, settings = expects_past(config.shaping), config.estimator
+    if past is None:
+        return estimate
+    beside = None
+    if not isinstance(settings, BranchesEstimator):
+        paths = paths_beside(stored.trees)
+        branches = tick_table(
+            paths, reward_scale=settings.reward_scale, has_chance=config.make_game().spec.has_chance
+        )
+        values = None
+        if isinstance(settings, CriticEstimator):
+            if any(key not in stored.known for key in branches.keys):
+                raise ConfigError(
+                    f"'shaping.past.kind' is 'expected' and 'estimator.kind' is 'critic', but iteration {stored.number}"
+                    " holds no readings along branches; expected a run that was trained with both"
+                )
+            values = _tick_values(branches, stored.known, rescale)
+        beside = Beside(trajectories=paths, table=branches, values=values)
+    return expect_past(
+        settings,
+        past,
+        stored.trajectories,
+        table,
+        estimate,
+        beside,
+        policies=set(trained_labels(config, table).values()),
+        update=stored.number,
     )
 
 

@@ -82,6 +82,33 @@ class SharedReward(ShapingBase):
     kind: Literal["shared_reward"] = "shared_reward"
 
 
+class TakenPast(Settings):
+    """The weight is made of the player's advantages along the path as it was played."""
+
+    kind: Literal["taken"] = "taken"
+
+
+class ExpectedPast(Settings):
+    """The weight is made of expected advantages: over fresh replies of the player, what others did there held.
+
+    The replies come from branches, which `collect.branching` plays.
+    """
+
+    kind: Literal["expected"] = "expected"
+    replies: Literal["alternatives", "siblings"] = "alternatives"
+    """The mean is over the alternatives to the path's own reply, or over all siblings, that reply among them."""
+    baseline: Literal["estimator", "leave_one_out"] = "estimator"
+    """What is subtracted from it: the path's own baseline, or the mean of the group's other games' expected returns."""
+    unforked: Literal["refuse", "taken", "zero"] = "refuse"
+    """What stands for a tick at which the player replied and no reply of his was resampled: an error, the advantage
+    as it was taken, or 0. Ticks without a reply of his keep theirs: there is nothing to average over."""
+
+
+PastSettings = Annotated[
+    Annotated[TakenPast | ExpectedPast, Field(discriminator="kind")], default_kind("taken")
+]
+
+
 class AdvantageAlignment(ShapingBase):
     """Credit c_t = A_t + beta w_t sum_j A^j_t with w_t = gamma sum_{k<t} gamma^(t-k) A_k (arXiv 2406.14662)."""
 
@@ -104,6 +131,8 @@ class AdvantageAlignment(ShapingBase):
     """Clip the weight to [-clip, clip]."""
     force_first: bool = False
     """Set the first tick's weight to 1."""
+    past: PastSettings = TakenPast()
+    """Which own past advantages the weight is made of: those taken, or their expectation over fresh replies."""
 
     @model_validator(mode="after")
     def _check_convention(self) -> "AdvantageAlignment":

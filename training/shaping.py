@@ -98,6 +98,7 @@ def advantage_alignment(  # noqa: PLR0913 - one keyword per published option
     *,
     beta: float,
     discount: float,
+    past: Tensor | None = None,
     mask: Tensor | None = None,
     include_current: bool = False,
     normalise: Normalise = "none",
@@ -117,6 +118,7 @@ def advantage_alignment(  # noqa: PLR0913 - one keyword per published option
         others: (B, S), the opponents' advantages, summed over opponents.
         beta: strength β, in units of scaled rewards; 0 gives `own` back.
         discount: γ in [0, 1].
+        past: (B, S), what w is made of in place of `own`, as `inner_expectation` has it; None: `own`.
         mask: (B, S) bool, True on real ticks, or None.
         include_current: convention I.
         normalise: "t" is convention N_t, "t+1" is N_{1+t}.
@@ -134,10 +136,12 @@ def advantage_alignment(  # noqa: PLR0913 - one keyword per published option
             is outside [0, 1].
     """
     _check_shapes(own, others, mask)
+    if past is not None:
+        _check_shapes(own, past, mask)
     if clip is not None and not clip > 0:
         raise ValueError(f"clip is {clip!r}; expected a positive number, or None for no clipping")
     weights = alignment_weights(
-        own,
+        own if past is None else past,
         discount=discount,
         mask=mask,
         include_current=include_current,

@@ -10,11 +10,12 @@ from coplay.rollout_tree import CollectPlan, RolloutTree, Trajectory, collect_sy
 from coplay.training.critic_updates import critic_step, critic_values
 from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
 from coplay.training.extract import in_table_order, tick_table, value_batch
+from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
 from coplay.training.packets import AdvantagePacket
 from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
-from coplay.training.schemes import CriticEstimator
+from coplay.training.schemes import BranchesEstimator, CriticEstimator
 from coplay.training.trainer import Credit, Done
 from coplay.training.updates import set_lr
 
@@ -123,6 +124,34 @@ def estimate_advantages(run: Run, table: TickTable, reading: Reading, *, update:
         update=update,
     )
     return normalise_by_player(run.config.shaping, table, estimated)
+
+
+def look_beside(run: Run, trees: Sequence[RolloutTree]) -> Beside | None:
+    """Branches that only alignment weights read; None if they read none, or branches are trained on."""
+    if expects_past(run.config.shaping) is None or isinstance(run.config.estimator, BranchesEstimator):
+        return None
+    trajectories = paths_beside(trees)
+    table = lay_out(run, trajectories)
+    return Beside(trajectories=trajectories, table=table, values=read_critic(run, trajectories, table).values)
+
+
+def estimate_past(
+    run: Run,
+    trajectories: Sequence[Trajectory],
+    table: TickTable,
+    advantages: Estimate,
+    beside: Beside | None,
+    *,
+    update: int,
+) -> Estimate:
+    """The estimate, with the own past as alignment weights take it where that is another."""
+    past = expects_past(run.config.shaping)
+    if past is None:
+        return advantages
+    policies = {trainer.policy.label for trainer in run.trainers}
+    return expect_past(
+        run.config.estimator, past, trajectories, table, advantages, beside, policies=policies, update=update
+    )
 
 
 def shape_credits(

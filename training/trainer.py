@@ -13,6 +13,7 @@ from coplay.training.checkpoint import optimizer_tensors, restore_optimizer
 from coplay.training.config import RunConfig
 from coplay.training.credit import token_credits
 from coplay.training.extract import in_table_order, token_batch
+from coplay.training.inner_expectation import expects_past
 from coplay.training.masked import masked_mean, masked_std, normalised
 from coplay.training.metrics import fetch
 from coplay.training.packets import AdvantagePacket, exchange
@@ -55,9 +56,20 @@ class Done:
 
 
 def shape_credit(
-    settings: ShapingSettings, own: Tensor, others: Tensor, mask: Tensor, *, discount: float, beta: float
+    settings: ShapingSettings,
+    own: Tensor,
+    others: Tensor,
+    mask: Tensor,
+    *,
+    discount: float,
+    beta: float,
+    past: Tensor | None = None,
 ) -> Tensor:
-    """Credit (B, S) from own advantages (B, S) and the opponents' summed (B, S), in scaled units."""
+    """Credit (B, S) from own advantages (B, S) and the opponents' summed (B, S), in scaled units.
+
+    Args:
+        past: (B, S) own advantages as alignment weights take them; None: `own`.
+    """
     if isinstance(settings, SharedReward):
         return shared_reward(own, others, mask=mask)
     if isinstance(settings, AdvantageAlignment):
@@ -65,6 +77,7 @@ def shape_credit(
             own,
             others,
             beta=beta,
+            past=past,
             discount=discount if settings.discount is None else settings.discount,
             mask=mask,
             include_current=settings.include_current,
@@ -94,6 +107,8 @@ def shape_ticks(
     mask = table.mask[rows]
     others = exchange([table.keys[int(row)] for row in rows], packets, players)
     beta = shaping.beta.value(update) if isinstance(shaping, AdvantageAlignment) else 0.0
+    past = None if expects_past(shaping) is None else estimate.past
+    assert past is not None or expects_past(shaping) is None
     shaped = shape_credit(
         shaping,
         estimate.advantages[rows],
@@ -101,6 +116,7 @@ def shape_ticks(
         mask,
         discount=config.estimator.discount,
         beta=beta,
+        past=None if past is None else past.advantages[rows],
     )
     credits = normalised(
         shaped, table.acted[rows], whitening=shaping.whiten_after, centring=shaping.centre_after

@@ -8,7 +8,7 @@ const LINES = [
   { light: "#a0508a", dark: "#dd9ac4", dash: [8, 3, 2, 3] },
 ];
 
-const FIRST = ["return_per_tick", "cooperation", "claim", "return", "reply_tokens", "malformed", "retries"];
+const FIRST = ["return_per_tick", "cooperation", "reciprocity", "retaliation", "forgiveness", "claim", "efficiency", "pareto_distance", "agreement", "return", "earns_more_than", "reply_tokens", "reply_characters", "token_entropy", "malformed", "retries"];
 
 const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 const titled = (name) => name.replaceAll("_", " ");
@@ -25,7 +25,8 @@ function chartsOf(series) {
   for (const [key, values] of Object.entries(series)) {
     const [part, ...names] = key.split("/");
     const player = part === "rollout" ? players.find((name) => `${key}/`.includes(`/${name}/`)) : undefined;
-    if (part === "policy" && names.length > 1) put("Policies", titled(names.slice(1).join(" ")), names[0], values);
+    if (names[0] === "exploitation") put("Players", "earns more than", names.slice(1).join(" than "), values);
+    else if (part === "policy" && names.length > 1) put("Policies", titled(names.slice(1).join(" ")), names[0], values);
     else if (player !== undefined) {
       const [before, after] = `${key}/`.slice("rollout/".length).split(`/${player}/`);
       put("Players", titled(`${before} ${after.replaceAll("/", " ")}`.trim()), player, values);
@@ -95,7 +96,7 @@ function drawChart(chart, window) {
       bands,
       legend: { show: false },
       cursor: { sync: { key: "run" }, y: false, points: { size: 6 } },
-      axes: [axis, { ...axis, size: 54 }],
+      axes: [{ ...axis, size: 30 }, { ...axis, size: 54 }],
       hooks: { setCursor: [(self) => tell(self.cursor.idx)] },
     },
     data,
@@ -139,7 +140,8 @@ function drawLearning() {
 // Pay: own and the opponent's mean with its interval, on one axis for all opponents.
 function drawPay(at = DATA.evaluations.length - 1) {
   if (!DATA.evaluations.length) {
-    place("view-pay", h("p", { class: "empty" }, "This run was not evaluated: set evaluate.every to see what its agents earn against others."));
+    const none = "This run was not evaluated: set evaluate.every, or run coplay evaluate --matrix, to see what its agents earn against others.";
+    place("view-pay", DATA.payoffs.length ? matrixSection() : h("p", { class: "empty" }, none));
     return;
   }
   const { update, results } = DATA.evaluations[at];
@@ -167,6 +169,8 @@ function drawPay(at = DATA.evaluations.length - 1) {
   const select = h("select", { name: "update", onchange: (event) => drawPay(Number(event.target.value)) }, DATA.evaluations.map((one, i) => h("option", { value: i, selected: i === at }, `after update ${one.update}`)));
   place(
     "view-pay",
+    matrixSection(),
+    h("h2", {}, "Against its anchors, while it learnt"),
     h("div", { class: "bar-top" }, h("label", {}, h("span", {}, "Evaluation"), select), h("p", { class: "legend" }, h("span", {}, h("i", { class: "swatch own" }), "own pay"), h("span", {}, h("i", { class: "swatch other" }), "the opponent's"), h("span", { class: "quiet" }, "a tick of the game; mean and 95 % interval"))),
     h("div", { class: "scroll" }, h("table", { class: "pay", "aria-label": `Pay after update ${update}` }, h("thead", {}, h("tr", {}, ["Against", axis, "Own pay", "Opponent's", "Cooperation", "Malformed", "Games"].map((one, i) => h("th", { scope: "col", class: i > 1 ? "number" : "" }, one)))), h("tbody", {}, rows))),
   );

@@ -101,7 +101,7 @@ function turnElement(path, step, turn, reward) {
   if (turn.attempt) head.append(chip(`attempt ${turn.attempt + 1}`));
   if (turn.malformed) head.append(chip(`⚠ malformed: ${turn.malformed.replace("_", " ")}`, { class: "chip warn" }));
   else if (textOf(turn.move) !== textOf(turn.reply)) head.append(chip(`move ${clip(textOf(turn.move), 40)}`));
-  if (turn.held) head.append(chip("held", { title: `the reply given in step ${turn.held} of the main line` }));
+  if (turn.held) head.append(chip("held", { title: `the reply given in step ${turn.held}, held while another answers anew` }));
   if (turn.penalty) head.append(chip(`penalty ${number(turn.penalty)}`));
   if (turn.policy !== undefined) head.append(chip(visible(textOf(turn.policy))));
   for (const name of ["advantage", "credit"]) {
@@ -202,4 +202,24 @@ function tokenTip(element) {
     if (value !== null && value !== undefined) rows.push([name.replaceAll("_", " "), number(value, 3)]);
   }
   return h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+function hoverToken(event) {
+  const token = event.target.closest ? event.target.closest(".token") : null;
+  if (token) showTip(token, tokenTip(token));
+  else hideTip();
+}
+
+function hideTip() {
+  document.getElementById("tip").hidden = true;
+}
+
+function showTip(element, content) {
+  const tip = document.getElementById("tip");
+  tip.hidden = false;
+  tip.replaceChildren(content);
+  const box = element.getBoundingClientRect();
+  const below = box.bottom + tip.offsetHeight + 12 < innerHeight;
+  tip.style.left = `${Math.max(8, Math.min(box.left, innerWidth - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${below ? box.bottom + 6 : box.top - tip.offsetHeight - 6}px`;
 }

@@ -1,21 +1,32 @@
 // The tree of an episode: the main line thick, its branches thin below it; a circle is a step, with a sector a player.
 
-const TREE = { start: 62, left: 90, top: 22, lane: 26, radius: 8 };
+const TREE = { start: 62, left: 90, top: 22 };
+const ROOMY = { lane: 26, radius: 8 };
+const DENSE = { lane: 17, radius: 6 };
+const MOST_ROOMY = 8;
 
-// A lane for every branch, below the main line: later forks higher up, so that no line crosses another's steps.
+// A lane for every branch, below the one it leaves: later forks higher up, so that no line crosses another's steps.
 function lanesOf(episode) {
   const spans = new Map();
+  const left = new Map();
   for (const step of episode.steps) {
     const span = spans.get(step.branch);
-    if (!span) spans.set(step.branch, [step.index, step.index]);
-    else span[1] = Math.max(span[1], step.index);
+    if (!span) {
+      spans.set(step.branch, [step.index, step.index]);
+      const parent = episode.byId.get(step.parent);
+      left.set(step.branch, parent ? parent.branch : "");
+    } else span[1] = Math.max(span[1], step.index);
   }
+  const forks = new Map([...spans.keys()].map((branch) => [branch, []]));
+  for (const branch of spans.keys()) if (branch !== "") forks.get(left.get(branch))?.push(branch);
   const lanes = [];
   const chosen = new Map();
-  const names = [...spans.keys()].sort((a, b) => (b === "") - (a === "") || spans.get(b)[0] - spans.get(a)[0]);
-  for (const branch of names) {
+  const waiting = spans.has("") ? [""] : [];
+  while (waiting.length) {
+    const branch = waiting.pop();
+    waiting.push(...forks.get(branch).sort((a, b) => spans.get(a)[0] - spans.get(b)[0]));
     const [start, end] = spans.get(branch);
-    let lane = branch === "" ? 0 : 1;
+    let lane = branch === "" ? 0 : chosen.get(left.get(branch)) + 1;
     while ((lanes[lane] || []).some(([a, b]) => start - 1 <= b && a <= end + 1)) lane++;
     (lanes[lane] ||= []).push([start - 1, end]);
     chosen.set(branch, lane);
@@ -31,8 +42,7 @@ function sector(x, y, radius, from, to) {
   return `M ${x} ${y} L ${point(from)} A ${radius} ${radius} 0 ${to - from > 0.5 ? 1 : 0} 1 ${point(to)} Z`;
 }
 
-function node(episode, step, x, y, measured) {
-  const radius = TREE.radius;
+function node(episode, step, x, y, measured, radius) {
   const count = episode.players.length;
   const sectors = episode.players.map((player, seat) => {
     const shape =
@@ -80,11 +90,12 @@ function link(x0, y0, x1, y1) {
 
 function drawTree(episode, path, current, measured) {
   const lanes = lanesOf(episode);
+  const size = lanes.count > MOST_ROOMY ? DENSE : ROOMY;
   const last = Math.max(0, ...episode.steps.map((step) => step.index));
   const room = Math.max(240, document.getElementById("reader").clientWidth - TREE.left - 70);
   const gap = Math.min(64, Math.max(26, room / Math.max(1, last)));
   const x = (step) => TREE.left + step.index * gap;
-  const y = (step) => TREE.top + lanes.lane(step.branch) * TREE.lane;
+  const y = (step) => TREE.top + lanes.lane(step.branch) * size.lane;
   const onPath = new Set(path.map((step) => step.id));
   const edges = episode.steps.map((step) => {
     const parent = episode.byId.get(step.parent);
@@ -94,15 +105,15 @@ function drawTree(episode, path, current, measured) {
   });
   edges.sort((a, b) => a.classList.contains("chosen") - b.classList.contains("chosen"));
   const every = Math.max(1, Math.ceil(30 / gap));
-  const bottom = TREE.top + lanes.count * TREE.lane;
+  const bottom = TREE.top + lanes.count * size.lane;
   const labels = [];
   for (let index = 0; index <= last; index += every)
     labels.push(s("text", { class: "tick", x: TREE.left + index * gap, y: bottom + 2 }, String(index)));
-  const nodes = episode.steps.map((step) => node(episode, step, x(step), y(step), measured));
+  const nodes = episode.steps.map((step) => node(episode, step, x(step), y(step), measured, size.radius));
   const height = bottom + 12;
   const width = TREE.left + last * gap + 60;
   const names = [s("text", { class: "lane", x: 0, y: TREE.top + 4 }, "main")];
-  if (lanes.count > 1) names.push(s("text", { class: "lane", x: 0, y: TREE.top + TREE.lane + 4 }, "branches"));
+  if (lanes.count > 1) names.push(s("text", { class: "lane", x: 0, y: TREE.top + size.lane + 4 }, "branches"));
   const svg = s(
     "svg",
     { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Tree of the episode" },

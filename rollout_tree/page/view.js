@@ -262,18 +262,6 @@ function followAddress() {
   else if (state.listed.length) chooseEpisode(state.listed[0]);
 }
 
-function hoverToken(event) {
-  const token = event.target.closest ? event.target.closest(".token") : null;
-  const tip = document.getElementById("tip");
-  tip.hidden = !token;
-  if (!token) return;
-  tip.replaceChildren(tokenTip(token));
-  const box = token.getBoundingClientRect();
-  const below = box.bottom + tip.offsetHeight + 12 < innerHeight;
-  tip.style.left = `${Math.max(8, Math.min(box.left, innerWidth - tip.offsetWidth - 8))}px`;
-  tip.style.top = `${below ? box.bottom + 6 : box.top - tip.offsetHeight - 6}px`;
-}
-
 function start() {
   const { run } = DATA;
   place("run-name", visible(run.name));
@@ -288,7 +276,7 @@ function start() {
   document.addEventListener("keydown", onKey);
   document.getElementById("body").addEventListener("mouseover", hoverToken);
   document.getElementById("body").addEventListener("click", hoverToken);
-  document.getElementById("body").addEventListener("scroll", () => (document.getElementById("tip").hidden = true));
+  document.getElementById("body").addEventListener("scroll", hideTip);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => state.view === "learning" && drawLearning());
   let waiting = 0;
   addEventListener("resize", () => {

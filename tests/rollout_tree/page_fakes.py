@@ -175,6 +175,39 @@ def large_run(folder: Path, episodes: int = 500) -> Path:
     return write_training(folder, ("Ada", "Bo"), updates=400)
 
 
+def payoff_cell(row: int, column: int) -> dict[str, Any]:
+    """Pay 10 row + 3 - column, so that the last column is every row's least."""
+    mean = 10.0 * row + 3 - column
+    pay = {"mean": mean, "low": mean - 0.5, "high": mean + 0.25}
+    return {"pay": pay, "games": 8, "failed": row, "self_play": row == column}
+
+
+def nested_run(folder: Path) -> Path:
+    """Branches that leave branches: two from a branch that parts at step 1, one of them parted from itself."""
+
+    def say(seat: Seat, key: TurnKey) -> str:
+        return "yes" if (len(key.branch) + key.step) % 2 else "no"
+
+    plan = BranchPlan(players=("ada",), every=3, num_alternatives=1)
+    trees = play(Counting(8), lambda seat: Writer(seat, say), branching=plan)
+    write_rollouts(folder, 0, [grow(tree) for tree in trees])
+    return folder
+
+
+def grow(tree: RolloutTree) -> RolloutTree:
+    """Side branches grown onto the first branch and onto one another, each a copy of the steps it stands beside."""
+    steps = list(tree.steps)
+    first = next(step.branch for step in steps if step.branch)
+    leaves = ((first, 2, "early"), (first, 5, "late"), ("early", 4, "twig"))
+    for source, index, name in leaves:
+        line = {step.index: step for step in steps if step.branch == source}
+        parent = line[index - 1].id
+        for beside in (line[number] for number in range(index, max(line) + 1)):
+            steps.append(replace(beside, id=len(steps), parent=parent, branch=name))
+            parent = steps[-1].id
+    return replace(tree, steps=tuple(steps))
+
+
 def write_training(folder: Path, players: tuple[str, ...], updates: int = 30) -> Path:
     """Metrics and evaluations as a training run leaves them; the last line is cut off by a crash."""
     drawn = random.Random(1)
@@ -194,6 +227,17 @@ def write_training(folder: Path, players: tuple[str, ...], updates: int = 30) ->
     interval = {"mean": 2.5, "low": 2.25, "high": 2.75}
     row = {"opponent": SCRIPT, "games": 8, "failed": 1, "own": interval, "other": None, "cooperation": None}
     results = [row | {"malformed": 0.125}, row | {"opponent": "greedy", "other": interval, "malformed": 0.0}]
+    payoffs = [
+        {
+            "game": "counting",
+            "seed": 0,
+            "games": 8,
+            "rows": [SCRIPT, "greedy"],
+            "columns": [SCRIPT, "greedy", "fair"],
+            "cells": [[payoff_cell(row, column) for column in range(3)] for row in range(2)],
+        }
+    ]
+    (folder / "payoffs.json").write_text(json.dumps(payoffs), encoding="utf-8")
     content = [{"update": 0, "results": results}, {"update": updates, "results": results}]
     (folder / "evaluations.json").write_text(json.dumps(content), encoding="utf-8")
     return folder

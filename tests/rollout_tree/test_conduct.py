@@ -1,7 +1,7 @@
 """Statistics with numbers worked out by hand; per episode first, per seat, never averaged where that cancels."""
 
 from dataclasses import replace
-from math import log, sqrt
+from math import dist, log, sqrt
 
 import numpy as np
 import pytest
@@ -10,10 +10,13 @@ from rollout_fakes import Counting, Scripted, Tokens, play_one
 from coplay.agents.scripted import scripted_agent
 from coplay.games import StepOutcome, make_game
 from coplay.rollout_tree import (
+    CollectPlan,
     RolloutTree,
+    collect_sync,
     exploitation,
     main_line,
     outcomes,
+    plan_episodes,
     reciprocity,
     speech,
     summary,
@@ -138,6 +141,62 @@ def test_outcomes_when_a_game_tells_them_then_agreement_and_distance() -> None:
     assert found == {"agreement": 0.5, "pareto_distance": pytest.approx(sqrt(2))}
     best = outcome_tree([{"efficient": efficient}], {"ada": 4.0, "bo": 0.0})
     assert outcomes([best]) == {"pareto_distance": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "distance"),
+    [
+        ((2.0, 2.0), 0.0),
+        ((1.0, 1.0), sqrt(2)),
+        ((5.0, 0.0), 1.0),
+        ((0.0, 0.0), sqrt(8)),
+        ((0.0, 3.5), sqrt(0.125)),
+    ],
+)
+def test_pareto_distance_when_a_game_tells_a_line_then_to_its_nearest_point(rewards, distance) -> None:
+    line = [{"ada": 0.0, "bo": 4.0}, {"ada": 4.0, "bo": 0.0}]
+    paid = dict(zip(("ada", "bo"), rewards, strict=True))
+    assert outcomes([outcome_tree([{"efficient_line": line}], paid)]) == {
+        "pareto_distance": pytest.approx(distance)
+    }
+    point = outcome_tree([{"efficient_line": line[:1]}], paid)
+    assert outcomes([point])["pareto_distance"] == pytest.approx(dist(rewards, (0.0, 4.0)))
+
+
+def test_efficiency_when_best_totals_are_told_then_the_share_of_their_sum() -> None:
+    """2 of 4 and 2 of 6 are 4 of 10; a step that says nothing is left out, and so is an episode worth nothing."""
+    paid = {"ada": 1.5, "bo": 0.5}
+    told = outcome_tree([{"best_total": 4.0}, {}, {"best_total": 6}], paid)
+    assert outcomes([told]) == {"efficiency": pytest.approx(0.4)}
+    assert outcomes([outcome_tree([{"best_total": 0.0}], paid)]) == {}
+    assert outcomes([outcome_tree([{"best_total": True}, {"best_total": "4"}], paid)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "names", "efficiency"),
+    [
+        ("trust_and_split", {"messages_per_player": 0}, ("greedy", "greedy"), 0.55),
+        ("split", {}, ("greedy", "greedy"), 82.5 / 127.5),
+        ("split", {}, ("welfare_maximising", "welfare_maximising"), 1.0),
+        ("iterated_matrix", {}, ("always_cooperate", "always_cooperate"), 1.0),
+        ("iterated_matrix", {}, ("always_defect", "always_defect"), 1 / 3),
+    ],
+)
+def test_outcomes_when_reference_agents_play_then_the_reference_efficiency(
+    kind, settings, names, efficiency
+) -> None:
+    game = make_game(kind, num_rounds=200, **settings)
+    named = dict(zip(game.spec.players, names, strict=True))
+    seats = {player: scripted_agent(name) for player, name in named.items()}
+    plan = plan_episodes(
+        game, run_seed=1, iteration=0, num_groups=1, group_size=1, seats=seats, seat_names=named
+    )
+    found = outcomes(collect_sync(CollectPlan(game=game, episodes=plan)))
+    assert found["efficiency"] == pytest.approx(efficiency, rel=0.03)
+    if efficiency == 1.0:
+        assert found["pareto_distance"] == pytest.approx(0.0, abs=1e-9)
+    if "greedy" in names:
+        assert found["agreement"] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from rollout_fakes import YES_NO, Counting, Scripted, Tokens, play, play_one
 
-from coplay.games import Observation
+from coplay.games import Observation, StepOutcome
 from coplay.rollout_tree import (
     Message,
     RolloutTree,
@@ -67,6 +67,26 @@ def test_conversation_when_the_game_asks_to_forget_then_a_new_part_with_the_rule
     first, second = tree_conversations(play_one(Counting(length=3, players=("ada",), observed=observed)))
     assert [len(first.messages), first.part, second.part] == [5, 0, 1]
     assert second.messages[:2] == (Message(role="system", content="rules"), Message(role="user", content="2"))
+
+
+def test_conversation_when_the_game_was_truncated_then_it_ends_with_what_was_not_answered() -> None:
+    def outcome(step, actions, chance):
+        return StepOutcome(rewards={"ada": 1.0, "bo": 1.0}, truncated=step == 1)
+
+    tree = play_one(Counting(length=2, outcome=outcome))
+    heard = [turn.observation.text for turn in tree.steps[-1].closing]
+    assert heard == ["step 2", "step 2"]
+    for one in tree_conversations(tree):
+        assert [m.role for m in one.messages] == ["system", *["user", "assistant"] * 2, "user"]
+        assert one.messages[-1].content == "step 2"
+    fresh = replace(tree.steps[-1].closing[0].observation, fresh_context=True)
+    closing = (replace(tree.steps[-1].closing[0], observation=fresh), tree.steps[-1].closing[1])
+    anew = replace(tree, steps=(*tree.steps[:-1], replace(tree.steps[-1], closing=closing)))
+    assert [(one.player, one.part, one.messages[-1].role) for one in tree_conversations(anew)] == [
+        ("ada", 0, "assistant"),
+        ("ada", 1, "user"),
+        ("bo", 0, "user"),
+    ]
 
 
 def test_conversation_when_an_episode_or_branch_failed_then_no_return() -> None:

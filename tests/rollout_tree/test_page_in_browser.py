@@ -1,11 +1,8 @@
 """The page in a real browser: what it draws, what keys and clicks do, and that nothing leaves it.
 
-Needs Playwright and a Chromium: its own, or the system's (`apt-get install chromium`).
+Needs Playwright and a Chromium (`apt-get install chromium`, or the one that COPLAY_CHROMIUM names).
 """
 
-import importlib.util
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,17 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_fakes import HOSTILE, LONG, SCRIPT, branched_run, hostile_run, large_run
+from page_fakes import HOSTILE, LONG, SCRIPT, branched_run, hostile_run, large_run, nested_run
 
 from coplay.rollout_tree import write_report
 
-CHROMIUM = os.environ.get("COPLAY_CHROMIUM") or shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: install it, or set COPLAY_CHROMIUM"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.needs("playwright")]
 
 Open = Callable[..., Any]
 
@@ -35,11 +27,11 @@ def page_of(make: Callable[[Path], Path], folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser(chromium: str) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield started
         started.close()
 
@@ -76,6 +68,11 @@ def branched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page_of(hostile_run, tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return page_of(nested_run, tmp_path_factory.mktemp("nested"))
 
 
 def current(page: Any) -> str:
@@ -264,9 +261,63 @@ def test_curves_and_pay_when_opened_then_drawn(opened: Open, hostile: Path) -> N
     )
     assert inked
     page.keyboard.press("3")
-    assert page.locator("#view-pay tbody tr").count() == 2
-    assert SCRIPT in page.locator("#view-pay tbody").inner_text()
+    assert page.locator("#view-pay .pay tbody tr").count() == 2
+    assert SCRIPT in page.locator("#view-pay .pay tbody").inner_text()
     assert page.locator("#view-pay .other rect").count() == 1
+
+
+def test_payoff_matrix_when_opened_then_numbers_stand_and_keys_tell_intervals(
+    opened: Open, hostile: Path
+) -> None:
+    page = opened(hostile)
+    page.keyboard.press("3")
+    cells = page.locator("#view-pay .matrix td.cell")
+    assert cells.all_inner_texts() == ["3.00", "2.00", "1.00", "13.00", "12.00", "11.00"]
+    assert page.locator(".matrix td.self").all_inner_texts() == ["3.00", "12.00"]
+    assert page.locator(".matrix td.least").all_inner_texts() == ["1.00", "11.00"]
+    assert page.locator(".matrix td.minimum b").all_inner_texts() == ["1.00", "11.00"]
+    assert "against fair" in page.locator(".matrix td.minimum").first.inner_text()
+    assert SCRIPT in page.locator(".matrix thead").inner_text()
+    shades = cells.evaluate_all("found => found.map(cell => getComputedStyle(cell).backgroundColor)")
+    assert len(set(shades)) == 6
+    cells.first.focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    focused = page.evaluate("document.activeElement.ariaLabel")
+    assert focused == "greedy against fair: 11.00, interval 10.50 to 11.25, 8 games, 1 failed"
+    assert "10.50 to 11.25" in page.locator("#tip").inner_text()
+    page.keyboard.press("Tab")
+    assert page.locator("#tip").is_hidden()
+    cells.nth(1).hover()
+    assert "1.50 to 2.25" in page.locator("#tip").inner_text()
+
+
+def test_tree_when_branches_leave_branches_then_each_below_the_one_it_leaves_and_no_line_crosses_a_node(
+    opened: Open, nested: Path
+) -> None:
+    page = opened(nested)
+    steps = page.evaluate("DATA.episodes[0].steps.length")
+    discs = page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('#tree .node')].map(g => [g.dataset.step,"
+        " [g.querySelector('.disc').cx.baseVal.value, g.querySelector('.disc').cy.baseVal.value]]))"
+    )
+    assert len({tuple(place) for place in discs.values()}) == steps
+    parents = page.evaluate("DATA.episodes[0].steps.map(s => [s.id, s.parent, s.branch])")
+    for step, parent, branch in parents:
+        if parent is not None:
+            (x, y), (x0, y0) = discs[str(step)], discs[str(parent)]
+            assert x > x0
+            assert y > y0 if branch != parents[parent][2] else y == y0
+            stem = [place for place in discs.values() if x0 < place[0] < x and y0 < place[1] <= y]
+            assert stem == [], "nothing stands between a step and its parent"
+    twig = next(step for step, _, branch in parents if branch == "twig")
+    page.locator(f"#tree .node[data-step='{twig}']").click()
+    assert "branch twig" in page.locator("#episode-head").inner_text()
+    assert current(page) == "4"
+    path = page.evaluate("pathTo(DATA.episodes[0], 'twig').map(s => s.branch)")
+    assert path == ["s0.ada.1", "s0.ada.1", "early", "early", *["twig"] * 4]
+    page.keyboard.press("b")
+    assert page.locator("#body.compare thead th button").all_inner_texts() == ["twig", "early"]
 
 
 def test_page_when_on_a_phone_or_in_the_dark_then_it_fits(opened: Open, hostile: Path) -> None:

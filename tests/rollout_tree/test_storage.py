@@ -280,6 +280,36 @@ def test_kill_when_in_the_middle_of_a_write_then_earlier_iterations_are_whole(tm
     assert [tree.iteration for tree in read_rollouts(tmp_path)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("died_at", ["turns", "steps", "episodes"])
+def test_kill_when_an_iteration_is_written_again_then_it_was_readable_throughout(
+    tmp_path: Path, monkeypatch, died_at: str
+) -> None:
+    """Law 8: the same content leaves the files that stand; other content is there whole, or not at all."""
+    trees, others = play(Counting(), num_groups=2), play(Counting(length=4), num_groups=2)
+    write_rollouts(tmp_path, 0, trees)
+    path = part_path(tmp_path, "turns", 0)
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    write_rollouts(tmp_path, 0, trees)
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+    def die(one: Path, other: Path) -> None:
+        if died_at in str(other):
+            raise KeyboardInterrupt
+        one.rename(other)
+
+    monkeypatch.setattr("coplay.rollout_tree.storage.os.replace", die)
+    write_rollouts(tmp_path, 0, trees)
+    assert list(read_rollouts(tmp_path)) == trees
+    with pytest.raises(KeyboardInterrupt):
+        write_rollouts(tmp_path, 0, others)
+    with pytest.raises(FileNotFoundError, match="no episodes"):
+        read_rollouts(tmp_path)
+    monkeypatch.undo()
+    write_rollouts(tmp_path, 0, others)
+    assert list(read_rollouts(tmp_path)) == others
+
+
 def test_writers_when_two_write_one_iteration_then_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
     """B101."""
     trees = play(Counting(), num_groups=4)

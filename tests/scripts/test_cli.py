@@ -91,6 +91,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("evaluate", "the following arguments are required"),
         ("evaluate x --games many", "invalid int value: 'many'"),
         ("evaluate x --games 0", "argument --games: is 0; expected 1 or more"),
+        ("evaluate grim random --matrix", "['grim', 'random'] names no run; expected at least one"),
         ("evaluate x --seed -1", "argument --seed: is -1; expected 0 or more"),
         ("train three_players --evaluate.anchors grmi", "did you mean 'grim'?"),
         ("train --update.lr nan", "'update.lr.level' is nan; input should be a finite number"),
@@ -259,6 +260,31 @@ def test_evaluate_when_the_opponent_is_unknown_then_one_line(
     assert "did you mean 'grim'?" in refused(
         capsys, "evaluate", str(finished), "--against", "grimm", "--games", "1"
     )
+
+
+def test_matrix_when_asked_for_then_printed_and_kept_with_the_run(
+    capsys: pytest.CaptureFixture[str], finished: Path
+) -> None:
+    words = ["evaluate", str(finished), "grim", f"{finished}@1:Ada", "--matrix", "--games", "2"]
+    assert main([*words, "--json", "found.json"]) == 0
+    out = capsys.readouterr().out
+    assert "row minimum" in out
+    kept = json.loads((finished / "payoffs.json").read_text(encoding="utf-8"))
+    assert kept == [json.loads(Path("found.json").read_text(encoding="utf-8"))]
+    assert kept[0]["rows"] == kept[0]["columns"] == [finished.name, "grim", f"{finished.name}@1:Ada"]
+    assert kept[0]["cells"][0][0] == {**kept[0]["cells"][2][2]}, "the same policy in the same games"
+    assert main([*words, "--against", "always_defect"]) == 0
+    assert len(json.loads((finished / "payoffs.json").read_text(encoding="utf-8"))) == 2
+    capsys.readouterr()
+    assert "'human'" in refused(capsys, "evaluate", str(finished), "human", "--matrix")
+
+
+def test_matrix_when_runs_play_different_games_then_refused(
+    capsys: pytest.CaptureFixture[str], finished: Path, tmp_path: Path
+) -> None:
+    other = tiny_run(tmp_path / "other", {"game.wording": "full", "update.num_updates": 1})
+    told = refused(capsys, "evaluate", str(finished), str(other.folder), "--matrix", "--games", "1")
+    assert "was trained with game.wording 'full'; expected 'terse'" in told
 
 
 def test_evaluate_when_no_opponents_are_named_then_the_runs_anchors(

@@ -1,11 +1,15 @@
 """`coplay explain`: what is printed adds up, and mistakes are one line."""
 
+import json
 from pathlib import Path
 
 import pytest
-from question_fakes import ALIGNED, CRITIC, SCRIPTED, finished
+from question_fakes import ALIGNED, CRITIC, EXPECTED, SCRIPTED, finished
+from rich.console import Console
 
 from coplay.scripts.cli import main
+from coplay.scripts.explain import baseline_text, past_table
+from coplay.training.explanation import Baseline, PastAdvantage, Sibling
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -47,13 +51,55 @@ def test_explain_when_its_printed_parts_are_added_then_the_printed_credit(
     assert "importance weight" in out
 
 
+def test_explain_when_the_past_is_expected_then_each_replys_text_and_parts_that_add_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = finished(tmp_path, {"collect.branching": {"num_alternatives": 2}, "shaping": EXPECTED})
+    out = told(capsys, "explain", str(folder), "2/1", "2.Bo")
+    for tick in (0, 1):
+        rows = cells(out, f"own advantage expected at tick {tick}")
+        amount = float(rows.pop("expected advantage")[-1])
+        assert [name[:7] for name in rows][:2] == [f"s{tick}.Bo.1", f"s{tick}.Bo.2"]
+        assert all(name[-1] in "AB" for name in rows if name.startswith("s"))
+        adds = [float(row[-1]) for name, row in rows.items() if name != "reply"]
+        assert sum(adds) == pytest.approx(amount, abs=1e-4)
+        past = cells(out, "weight of the others: the own past")[str(tick)]
+        assert float(past[1]) == pytest.approx(amount, abs=1e-4)
+
+
+def test_explain_as_json_when_read_then_the_same_numbers_and_whole_texts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = finished(tmp_path, {"collect.branching": {"num_alternatives": 2}, "shaping": EXPECTED})
+    found = json.loads(told(capsys, "explain", str(folder), "2/1", "2.Bo", "--json"))
+    assert sum(part["amount"] for part in found["parts"]) == pytest.approx(found["credit"])
+    assert found["stored"] == pytest.approx(found["credit"], rel=1e-5)
+    assert found["alignment"]["expected"][1]["replies"][0]["reply"] in ("A", "B")
+    assert found["baseline"]["siblings"][0]["episode"] == "000002/00000"
+
+
+def test_replies_when_hostile_then_nothing_in_them_acts_on_the_terminal() -> None:
+    """Law 10, in tables and in lines."""
+    said = "\x1b[31mred\u202e \x9b2J" + "x" * 500
+    mate = Sibling(episode="e", branch="s0.Ada.1", returns=1.0, step=3, reply=said)
+    baseline = Baseline(kind="replies", amount=1.0, siblings=(mate,))
+    value = Baseline(kind="critic", amount=0.5)
+    past = PastAdvantage(tick=0, kind="expected", replies=(mate,), baseline=value)
+    console = Console(width=110, markup=False, emoji=False, highlight=False)
+    with console.capture() as shown:
+        console.print(past_table(past))
+    for text in (shown.get(), baseline_text(baseline)):
+        assert not {"\x1b", "\u202e", "\x9b"} & set(text)
+        assert "x" * 200 not in text
+
+
 def test_explain_when_a_player_is_scripted_then_what_others_were_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = finished(tmp_path, SCRIPTED)
     out = told(capsys, "explain", str(folder), "000000/00000", "0.Bo")
     assert "advantage that the others were told" in out
-    assert "others of the group at the tick: 000000/00001" in out
+    assert "others of the group at the tick\n  000000/00001 " in out
     assert "stored" not in out
 
 
@@ -62,6 +108,7 @@ def test_explain_when_it_cannot_then_one_line(tmp_path: Path, capsys: pytest.Cap
     for words, expected in (
         (["nowhere", "0/0", "0.Ada"], "'nowhere' is no run folder"),
         ([folder, "0/0"], "2 words; expected three"),
+        ([folder, "0/0", "0.Ada", "--jsn"], "'--jsn' is no flag; expected three"),
         ([folder, "zero", "0.Ada"], "episode 'zero' is none"),
         ([folder, "0/0", "0.Adda"], "did you mean 'Ada'?"),
         ([folder, "0/9", "0.Ada"], "iteration 0 has no episode '000000/00009'"),

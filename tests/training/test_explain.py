@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from question_fakes import ALIGNED, CRITIC, LUCK, RUNS, SCRIPTED, finished
+from question_fakes import ALIGNED, CRITIC, GRID, LUCK, RUNS, SCRIPTED, finished
 
+from coplay.training.differences import compare_credits
 from coplay.training.explain import TurnName, explain_turn, parse_episode, parse_turn
-from coplay.training.explanation import Explanation
+from coplay.training.explanation import AlignmentWeight, Explanation
 from coplay.training.messages import ConfigError
 from coplay.training.recredit import Recredited, StoredIteration, load_iteration, recredit
 
@@ -33,11 +34,25 @@ def all_turns(stored: StoredIteration, result: Recredited) -> list[Explanation]:
     ]
 
 
-@pytest.mark.parametrize("name", RUNS)
+def check_expected(alignment: AlignmentWeight, *, named: bool) -> None:
+    """The replies of each past tick make the advantage that the weight has there, with texts."""
+    assert len(alignment.expected) == (len(alignment.past) if named else 0)
+    for one, term in zip(alignment.expected, alignment.past, strict=False):
+        assert one.tick == term.tick
+        if one.kind == "expected":
+            assert one.amount == pytest.approx(term.amount, abs=1e-6)
+            assert all(mate.reply and mate.step is not None for mate in one.replies)
+        elif one.kind == "zero":
+            assert term.amount == 0
+
+
+@pytest.mark.parametrize("name", [*RUNS, *GRID])
 def test_parts_when_added_up_then_the_stored_credit(name: str, tmp_path: Path) -> None:
-    folder = finished(tmp_path, RUNS[name])
-    for number in (0, 2):
+    """Done-when 6; for the grid the same run also shows that credit comes back bit for bit."""
+    folder = finished(tmp_path, (RUNS | GRID)[name])
+    for number in (0, 2) if name in RUNS else (1,):
         stored, result = asked(folder, number)
+        assert name in RUNS or all(one.identical for one in compare_credits(stored, result))
         told = 0
         for one in all_turns(stored, result):
             for token in one.tokens:
@@ -52,6 +67,7 @@ def test_parts_when_added_up_then_the_stored_credit(name: str, tmp_path: Path) -
             if one.alignment:
                 past = sum(term.product for term in one.alignment.past)
                 assert past == pytest.approx(one.alignment.steps[0][1], abs=1e-9)
+                check_expected(one.alignment, named="expected" in name)
         assert told == sum(np.size(row.token) for row in stored.credits.values())
 
 
@@ -116,6 +132,55 @@ def test_reply_at_a_fork_when_worked_out_by_hand_then_so(tmp_path: Path) -> None
     assert other.baseline.amount == pytest.approx((taken[1] + siblings["s1.Bo.2"]) / 2)
     with pytest.raises(ConfigError, match=r"is held from step 1 of the main line, .* expected '1.Ada'"):
         explain_turn(stored, result, tree.episode, TurnName(step=first.id, player="Ada"))
+
+
+def test_expected_past_when_worked_out_by_hand_then_so(tmp_path: Path) -> None:
+    """From raw rewards of the stored branches: the mean of Ada's two fresh replies at tick 0, less her baseline."""
+    stored, result = asked(finished(tmp_path, RUNS["expected past"]))
+    tree = stored.trees[1]
+    one = explain_turn(stored, result, tree.episode, TurnName(step=1, player="Ada"))
+    assert one.alignment is not None
+    (past,) = one.alignment.expected
+    lines = {
+        f"s0.Ada.{number}": [s for s in tree.steps if s.branch == f"s0.Ada.{number}"] for number in (1, 2)
+    }
+    gains = {
+        name: sum(0.9**k * step.rewards["Ada"] / 5 for k, step in enumerate(line))
+        for name, line in lines.items()
+    }
+    assert {mate.branch: mate.returns for mate in past.replies} == pytest.approx(gains)
+    said = {name: next(t.reply for t in line[0].turns if t.player == "Ada") for name, line in lines.items()}
+    assert {mate.branch: mate.reply for mate in past.replies} == said
+    others = [
+        sum(0.9**k * step.rewards["Ada"] / 5 for k, step in enumerate(s for s in game.steps if not s.branch))
+        for game in stored.trees
+        if game.episode != tree.episode
+    ]
+    assert past.baseline is not None and past.baseline.amount == pytest.approx(sum(others) / len(others))
+    expected = sum(gains.values()) / 2 - sum(others) / len(others)
+    assert past.amount == pytest.approx(expected)
+    (ada,) = one.others
+    assert one.stored == pytest.approx(
+        one.advantage + one.alignment.beta * 0.9 * 0.9 * expected * ada.amount, rel=1e-5
+    )
+
+
+def test_siblings_when_named_then_with_what_they_said(tmp_path: Path) -> None:
+    stored, result = asked(
+        finished(tmp_path, RUNS["branches"] | {"collect.branching": {"num_alternatives": 2}})
+    )
+    tree = stored.trees[0]
+    one = explain_turn(stored, result, tree.episode, TurnName(step=1, player="Ada"))
+    by_id = {step.id: step for step in tree.steps}
+    for mate in one.baseline.siblings:
+        assert mate.step is not None
+        assert mate.reply == next(t.reply for t in by_id[mate.step].turns if t.player == "Ada")
+    assert {line.branch for line in one.lines} >= {"s1.Bo.1", "s2.Ada.1"}
+    for line in one.lines:
+        assert by_id[line.step].branch == line.branch
+        assert line.reply == next(t.reply for t in by_id[line.step].turns if not t.trains_once_for)
+    plain = explain_turn(*asked(finished(tmp_path / "b", {})), tree.episode, TurnName(step=2, player="Bo"))
+    assert all(mate.reply in ("A", "B") and mate.step is None for mate in plain.baseline.siblings)
 
 
 def test_branches_when_they_are_kept_and_not_trained_on_then_said(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from question_fakes import ALIGNED, ALONE, CRITIC, RUNS, TWO, finished
+from question_fakes import ALIGNED, ALONE, CRITIC, EXPECTED, RUNS, TWO, finished
 
 from coplay.rollout_tree import CreditRow, read_credits
 from coplay.rollout_tree.estimates import EstimateRow, read_estimates, write_estimates
 from coplay.training.differences import compare_credits, credit_difference, rank_correlation
 from coplay.training.gradients import compare_gradients, gradient, sampling_run
+from coplay.training.inner_expectation import UnforkedTickError
 from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
 from coplay.training.recredit import load_iteration, recredit, recredited_rows
@@ -81,6 +82,34 @@ def test_discount_when_changed_and_running_means_count_then_it_is_said(tmp_path:
         told.append(recredit(stored, stored.config.model_copy(update={"estimator": other})).notes)
     assert "under discount 0.9" in told[0][0]
     assert told[1] == ()
+
+
+def test_past_when_it_is_to_be_expected_of_a_run_that_took_it_then_from_its_branches(tmp_path: Path) -> None:
+    """What-if over stored branches gives what a run under those settings would have credited with (same games)."""
+    branching = {"collect.branching": {"num_alternatives": 2}}
+    runs = {
+        kind: finished(tmp_path / kind, branching | {"shaping": ALIGNED | {"past": {"kind": kind}}})
+        for kind in ("taken", "expected")
+    }
+    taken, expected = (load_iteration(folder, 0) for folder in runs.values())
+    asked = recredit(taken, taken.config.model_copy(update={"shaping": expected.config.shaping}))
+    assert any(not one.identical for one in compare_credits(taken, asked))
+    assert all(one.identical for one in compare_credits(expected, asked))
+    back = recredit(expected, taken.config)
+    assert all(one.identical for one in compare_credits(taken, back))
+
+
+def test_past_when_a_critic_was_not_read_along_branches_then_refused(tmp_path: Path) -> None:
+    branching = {"collect.branching": {"num_alternatives": 1}, "estimator": CRITIC}
+    stored = load_iteration(finished(tmp_path / "one", branching | {"shaping": ALIGNED}))
+    other = load_iteration(finished(tmp_path / "two", branching | {"shaping": EXPECTED}))
+    with pytest.raises(
+        ConfigError, match="holds no readings along branches; expected a run that was trained"
+    ):
+        recredit(stored, stored.config.model_copy(update={"shaping": other.config.shaping}))
+    bare = load_iteration(finished(tmp_path / "three", {}))
+    with pytest.raises(UnforkedTickError, match="expected a fork at each of his ticks"):
+        recredit(bare, bare.config.model_copy(update={"shaping": other.config.shaping}))
 
 
 def test_critic_when_the_run_had_none_then_refused_and_back_to_returns_is_not(tmp_path: Path) -> None:

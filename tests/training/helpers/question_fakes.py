@@ -82,6 +82,59 @@ BRANCHED["branches, groups of one"] = BRANCHED["branches, groups of one"] | {
 }
 RUNS |= BRANCHED
 
+EXPECTED = ALIGNED | {"past": {"kind": "expected"}}
+RUNS |= {
+    name: {"collect.branching": {"num_alternatives": 2}} | changes
+    for name, changes in {
+        "expected past": {"shaping": EXPECTED},
+        "expected past, critic to a horizon": {
+            "estimator": CRITIC,
+            "shaping": EXPECTED,
+            "collect.branching": {"num_alternatives": 1, "horizon": 1},
+        },
+        "expected past, luck, among siblings": LUCK
+        | {
+            "shaping": ALIGNED
+            | {"past": {"kind": "expected", "replies": "siblings", "baseline": "leave_one_out"}}
+        },
+        "expected past where games branch, thinned": {
+            "shaping": ALIGNED | {"clip": 0.3, "past": {"kind": "expected", "unforked": "zero"}},
+            "collect.branching": {"num_alternatives": 2, "share": 0.6},
+        },
+        "expected past, rounds of several turns, one seat scripted": {
+            "game": {"kind": "trust_and_split", "wording": "terse", "num_rounds": 2},
+            "agents.seats": {"Ada": "shared", "Bo": "random"},
+            "shaping": EXPECTED | {"include_current": True},
+        },
+        "expected past, branches": {
+            "estimator": {"kind": "branches", "reward_scale": 5.0},
+            "shaping": ALIGNED
+            | {"past": {"kind": "expected", "unforked": "taken", "baseline": "leave_one_out"}},
+        },
+    }.items()
+}
+
+SHAPINGS: dict[str, dict[str, Any]] = {
+    "independent": {"kind": "independent"},
+    "shared reward": {"kind": "shared_reward"},
+    "aligned": ALIGNED,
+    "aligned, expected past": ALIGNED | {"past": {"kind": "expected", "unforked": "taken"}},
+}
+GRID: dict[str, dict[str, Any]] = {
+    f"{estimator}, {shaping}, {len(players)} players": {
+        "game": {"kind": "iterated_matrix", "wording": "terse", "num_rounds": 2, "players": players},
+        "estimator": CRITIC if estimator == "critic" else {"kind": estimator, "reward_scale": 5.0},
+        "shaping": SHAPINGS[shaping],
+        "collect.num_groups": 1,
+        "collect.branching": {"num_alternatives": 2},
+        "update.num_updates": 2,
+    }
+    for estimator in ("returns", "critic", "branches")
+    for shaping in SHAPINGS
+    for players in (["Ada", "Bo"], ["Ada", "Bo", "Cy"])
+}
+"""Every estimator with every shaping, two and three players, all with branches."""
+
 
 def finished(folder: Path, changes: dict[str, Any]) -> Path:
     """The folder of a run of three updates."""

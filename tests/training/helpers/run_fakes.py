@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,15 @@ from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.passes import Packing, ReadPlan
 from coplay.training.records import Estimate, TickTable, TokenBatch
 from coplay.training.run import Run, new_run
-from coplay.training.stages import Reading, collect_rollouts, estimate_advantages, lay_out, read_critic
+from coplay.training.stages import (
+    Reading,
+    collect_rollouts,
+    estimate_advantages,
+    estimate_past,
+    lay_out,
+    look_beside,
+    read_critic,
+)
 from coplay.training.trainer import Credit
 from coplay.training.updates import StepPlan, policy_step
 
@@ -55,7 +64,7 @@ def tiny_settings(folder: Path | None = None, changes: Mapping[str, Any] | None 
         node = data
         for section in sections:
             node = node.setdefault(section, {})
-        node[name] = value
+        node[name] = deepcopy(value)
     return data
 
 
@@ -96,10 +105,11 @@ def play_iteration(run: Run, update: int = 0) -> Iteration:
 
 def reckon(run: Run, trees: list[RolloutTree], update: int = 0) -> Iteration:
     """Extract, estimate, exchange."""
-    trajectories = extract(trees)
+    trajectories = extract(trees, branches=run.config.estimator.kind == "branches")
     table = lay_out(run, trajectories)
     reading = read_critic(run, trajectories, table)
     found = estimate_advantages(run, table, reading, update=update)
+    found = estimate_past(run, trajectories, table, found, look_beside(run, trees), update=update)
     return Iteration(
         trees=trees,
         trajectories=trajectories,

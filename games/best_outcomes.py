@@ -1,0 +1,77 @@
+"""What a step could have paid at best: the yardsticks that games put beside its rewards in `info`.
+
+Two yardsticks: `best_total`, the largest sum of all players' rewards, by which efficiency is measured; and the
+efficient reward vectors, those on which no player can gain without another's loss (Pareto). Where goods are
+divided, both are taken as if units could be cut at will; whole units cannot do better.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+Corners = tuple[tuple[float, float], ...]
+
+
+def division_yardsticks(
+    players: Sequence[str], values: Sequence[Sequence[float]], stock: float
+) -> dict[str, Any]:
+    """`best_total` of a division, and between two players the `efficient_line`, as `info` has them."""
+    told: dict[str, Any] = {"best_total": float(division_best_total(values, stock))}
+    if len(players) == 2:
+        told["efficient_line"] = _named(players, division_corners(values, stock))
+    return told
+
+
+def matrix_yardsticks(
+    players: Sequence[str], table: Sequence[Sequence[tuple[float, float]]]
+) -> dict[str, Any]:
+    """`best_total` and the `efficient` vectors of a matrix game of two; nothing for more players."""
+    if len(players) != 2:
+        return {}
+    best = max(one + other for row in table for one, other in row)
+    return {"best_total": float(best), "efficient": _named(players, efficient_cells(table))}
+
+
+def _named(players: Sequence[str], vectors: Corners) -> list[dict[str, float]]:
+    return [dict(zip(players, vector, strict=True)) for vector in vectors]
+
+
+def division_best_total(values: Sequence[Sequence[float]], stock: float) -> float:
+    """Σ_items stock · max_i v_i(item): every unit goes to whoever values it most.
+
+    Args:
+        values: for each player, a unit's worth of each item, none negative.
+        stock: units of each item.
+    """
+    best: float = stock * sum(max(worth) for worth in zip(*values, strict=True))
+    return best
+
+
+def division_corners(values: Sequence[Sequence[float]], stock: float) -> Corners:
+    """Corners of the line of efficient pay of two players, from all for the second to all for the first.
+
+    What only one of them values is his throughout. The rest changes hands one item after the other, those first
+    of which a unit gains the first player most for each point it costs the second: between two corners one item
+    is shared.
+
+    Args:
+        values: for both players, a unit's worth of each item, none negative.
+        stock: units of each item.
+    """
+    pairs = list(zip(*values, strict=True))
+    first = stock * sum(one for one, other in pairs if not other)
+    second = stock * sum(other for _, other in pairs)
+    corners = [(float(first), float(second))]
+    for one, other in sorted((p for p in pairs if p[0] and p[1]), key=lambda p: p[1] / p[0]):
+        first, second = first + stock * one, second - stock * other
+        corners.append((float(first), float(second)))
+    return tuple(corners)
+
+
+def efficient_cells(table: Sequence[Sequence[tuple[float, float]]]) -> Corners:
+    """The cells of a matrix game that no other cell betters for one player without a loss for the other."""
+    cells = dict.fromkeys((float(one), float(other)) for row in table for one, other in row)
+    return tuple(
+        cell
+        for cell in cells
+        if not any(rival != cell and rival[0] >= cell[0] and rival[1] >= cell[1] for rival in cells)
+    )
