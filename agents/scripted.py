@@ -221,6 +221,11 @@ SCRIPTED: dict[str, Script] = {
 }
 
 
+def scripted_players(game: str) -> list[str]:
+    """Names of the scripted agents that have a rule for a game."""
+    return [name for name, script in SCRIPTED.items() if script.games is None or game in script.games]
+
+
 def scripted_agent(name: str) -> AgentFactory:
     """The factory of the scripted agent called `name`; it refuses seats in games the agent has no rule for.
 
@@ -236,9 +241,7 @@ def scripted_agent(name: str) -> AgentFactory:
 
     def sit_down(seat: Seat) -> ScriptedAgent:
         if script.games is not None and seat.game not in script.games:
-            able = tuple(
-                other for other, each in SCRIPTED.items() if each.games is None or seat.game in each.games
-            )
+            able = tuple(scripted_players(seat.game))
             raise AgentGameError(
                 f"agent {name!r} has no rule for game {seat.game!r}; expected one of"
                 f" {tuple(sorted(script.games))!r}, or an agent for this game: {able!r}"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coplay.rollout_tree.columns import make_table, words
-from coplay.rollout_tree.rows import plain_columns
+from coplay.rollout_tree.rows import grouped
 from coplay.rollout_tree.storage import part_path, parts, read_part, write_part
 
 if TYPE_CHECKING:
@@ -112,17 +112,10 @@ def read_credits(run_dir: str | os.PathLike[str], iteration: int | None = None) 
 
 def _read(paths: Sequence[Path]) -> Iterator[CreditRow]:
     for path in paths:
-        columns = plain_columns(read_part(path))
-        names = ("episode", "branch", "player", "row")
-        places: dict[tuple[Any, ...], list[int]] = {}
-        for place, key in enumerate(zip(*(columns[name] for name in names), strict=True)):
-            places.setdefault(key, []).append(place)
-        for key, chosen in places.items():
-            arrays: dict[str, Any] = {
-                name: np.array([columns[name][place] for place in chosen], dtype=np.int32) for name in _KEYS
-            }
-            arrays |= {name: _known([columns[name][place] for place in chosen]) for name in _NUMBERS}
-            yield CreditRow(**dict(zip(names, key, strict=True)), **arrays)
+        for key, columns in grouped(read_part(path), ("episode", "branch", "player", "row")):
+            arrays: dict[str, Any] = {name: np.array(columns[name], dtype=np.int32) for name in _KEYS}
+            arrays |= {name: _known(columns[name]) for name in _NUMBERS}
+            yield CreditRow(**key, **arrays)
 
 
 def _known(values: Sequence[float | None]) -> NDArray[np.float32] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coplay.rollout_tree.columns import make_table, words
-from coplay.rollout_tree.rows import plain_columns
+from coplay.rollout_tree.rows import grouped
 from coplay.rollout_tree.storage import part_path, parts, read_part, write_part
 
 if TYPE_CHECKING:
@@ -68,21 +68,14 @@ def read_estimates(run_dir: str | os.PathLike[str], iteration: int | None = None
 
 def _read(paths: Sequence[Path]) -> Iterator[EstimateRow]:
     for path in paths:
-        columns = plain_columns(read_part(path))
-        places: dict[tuple[str, ...], list[int]] = {}
-        for place, key in enumerate(zip(*(columns[name] for name in _KEY), strict=True)):
-            places.setdefault(key, []).append(place)
-        for key, chosen in places.items():
+        for key, columns in grouped(read_part(path), _KEY):
             value, mean, count = (
-                np.array(
-                    [np.nan if columns[name][p] is None else columns[name][p] for p in chosen],
-                    dtype=np.float64,
-                )
+                np.array([np.nan if x is None else x for x in columns[name]], dtype=np.float64)
                 for name in ("value", "running_mean", "running_count")
             )
             inside = ~np.isnan(mean)
             yield EstimateRow(
-                **dict(zip(_KEY, key, strict=True)),
+                **key,
                 running_mean=mean[inside],
                 running_count=count[inside],
                 value=None if inside.all() else value,

@@ -23,6 +23,17 @@ def plain_columns(table: "pa.Table") -> dict[str, list[Any]]:
     return {name: _column(table.column(name)) for name in table.column_names}
 
 
+def grouped(table: "pa.Table", keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], dict[str, list[Any]]]]:
+    """The rows that agree in the columns `keys`, wherever they stand: these values, and the other columns."""
+    columns = plain_columns(table)
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for place, key in enumerate(zip(*(columns.pop(name) for name in keys), strict=True)):
+        places.setdefault(key, []).append(place)
+    for key, chosen in places.items():
+        values = {name: [column[place] for place in chosen] for name, column in columns.items()}
+        yield dict(zip(keys, key, strict=True)), values
+
+
 def _column(column: "pa.ChunkedArray") -> list[Any]:
     import pyarrow as pa
 

@@ -73,10 +73,11 @@ def run_side(job: Job, python: str) -> Result:
 def compare(jobs: dict[str, Job], interpreters: dict[str, str], rounds: int) -> str:
     """Let the sides take turns; a row for each, then what ours is over each other one."""
     results: dict[str, list[Result]] = {side: [] for side in jobs}
-    for _ in range(rounds):
+    samples = next(iter(jobs.values())).samples
+    for number in range(1, rounds + 1):
         for side, job in jobs.items():
             results[side].append(run_side(job, interpreters[job.trainer]))
-    samples = next(iter(jobs.values())).samples
+            print(f"round {number}: {row(side, results[side][-1:], samples)}", file=sys.stderr, flush=True)
     lines = [HEADER, *(row(side, found, samples) for side, found in results.items())]
     own = results["ours"]
     for side, found in results.items():

@@ -4,7 +4,8 @@ Games of the embedded model are played once; then everything between collecting 
 credit (estimate, exchange, shape) and step. One axis is varied at a time. Beside the processor time stand the tokens
 that must be read, each distinct (prefix, token) once, and those of all rows together. The exponents are slopes of
 log time over log distinct tokens by least squares: over the whole curve, where fixed costs flatten it, and over its
-upper half.
+upper half. What each added token costs tells growth apart from tokens of another kind: a reply's has a longer context
+than its prompt's and a head to ask, so that a group's curve is steeper than 1 and yet a straight line.
 """
 
 import argparse
@@ -165,15 +166,23 @@ def exponent(over: Sequence[float], values: Sequence[float]) -> float:
     return float(slope)
 
 
+def added_cost(before: Point, after: Point) -> float:
+    """CPU microseconds for each distinct token that the larger size has more."""
+    return 1e6 * (after.total - before.total) / (after.distinct_tokens - before.distinct_tokens)
+
+
 def curves_table(curves: Mapping[str, Sequence[Point]]) -> str:
     """Every point, and below each curve its exponents over the distinct tokens: of the whole, of the upper half."""
     lines = []
     for name, points in curves.items():
         heads = "".join(f"{part:>9}" for part in (*PARTS, "all"))
-        lines.append(f"{name:>24}{'distinct':>10}{'of rows':>9}{heads}   CPU ms an iteration")
-        for point in points:
+        lines.append(
+            f"{name:>24}{'distinct':>10}{'of rows':>9}{heads}{'added':>9}   CPU ms; µs a token added"
+        )
+        for before, point in zip((None, *points), points, strict=False):
             numbers = "".join(f"{1e3 * seconds:9.1f}" for seconds in (*point.seconds.values(), point.total))
-            lines.append(f"{point.size:>24}{point.distinct_tokens:10d}{point.row_tokens:9d}{numbers}")
+            added = "" if before is None else f"{added_cost(before, point):9.1f}"
+            lines.append(f"{point.size:>24}{point.distinct_tokens:10d}{point.row_tokens:9d}{numbers}{added}")
         for told, kept in (("exponent", points), ("in the upper half", points[len(points) // 2 :])):
             tokens = [float(point.distinct_tokens) for point in kept]
             columns = [[point.seconds[part] for point in kept] for part in PARTS]

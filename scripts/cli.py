@@ -13,6 +13,7 @@ COMMANDS = {
     "evaluate": "returns and behaviour rates of trained agents against named opponents",
     "recredit": "the credit of stored rollouts under other settings, beside the stored one",
     "explain": "what the credit of one stored turn is made of",
+    "variance": "what groups and branches do for the variance of the gradient",
     "export": "rollouts as chats, graphs, verifiers episodes or an Inspect log",
     "view": "a run as one page to look at, or its games as text",
     "games": "list the games, or describe one",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -50,28 +51,43 @@ def tick_table(trajectories: Sequence[Trajectory], *, reward_scale: float, has_c
     num_ticks = max((t.num_ticks for t in trajectories), default=0)
     shape = (len(trajectories), num_ticks)
     rewards, mask, acted = np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
-    names: dict[tuple[str, str, str, str], int] = {}
-    group_ids, opponents = [], []
+    lucks, opponents = [], []
     for row, trajectory in enumerate(trajectories):
         ticks = trajectory.num_ticks
         rewards[row, :ticks] = trajectory.rewards
         mask[row, :ticks] = True
         acted[row, :ticks] = trajectory.acted
-        others = "+".join(trajectory.opponents)
-        luck = trajectory.group if has_chance else ""
-        group_ids.append(names.setdefault((luck, trajectory.player, trajectory.policy, others), len(names)))
-        opponents.append(others)
+        lucks.append(trajectory.group if has_chance else "")
+        opponents.append("+".join(trajectory.opponents))
+    keys = tuple(path_key(t) for t in trajectories)
+    policies = tuple(t.policy for t in trajectories)
     return TickTable(
-        keys=tuple(path_key(t) for t in trajectories),
-        policies=tuple(t.policy for t in trajectories),
+        keys=keys,
+        policies=policies,
         opponents=tuple(opponents),
-        group_ids=torch.tensor(group_ids, dtype=torch.long),
+        group_ids=_group_ids(lucks, keys, policies, opponents),
         rewards=torch.from_numpy(rewards / reward_scale),
         mask=torch.from_numpy(mask),
         acted=torch.from_numpy(acted),
         truncated=torch.tensor([t.truncated for t in trajectories], dtype=torch.bool),
         turns=_turn_table(trajectories),
     )
+
+
+def ungrouped(table: TickTable) -> TickTable:
+    """The same rows as if the game had no chance: all equally seated games are one group, whatever their luck."""
+    luck = [""] * len(table.keys)
+    return replace(table, group_ids=_group_ids(luck, table.keys, table.policies, table.opponents))
+
+
+def _group_ids(
+    lucks: Sequence[str], keys: Sequence[PathKey], policies: Sequence[str], opponents: Sequence[str]
+) -> torch.Tensor:
+    """(B,) rows with the same luck, seat, own policy and opponents share a number (rule 1)."""
+    names: dict[tuple[str, str, str, str], int] = {}
+    rows = zip(lucks, keys, policies, opponents, strict=True)
+    ids = [names.setdefault((luck, key.player, own, others), len(names)) for luck, key, own, others in rows]
+    return torch.tensor(ids, dtype=torch.long)
 
 
 def _turn_table(trajectories: Sequence[Trajectory]) -> TurnTable | None:

@@ -18,6 +18,8 @@ from coplay.training.losses import at_least_float32, entropy
 
 CHUNK = 1 << 24
 """Scores a head gives at a time."""
+_PIECE = 256
+"""Distributions whose entropies are measured at once."""
 
 Head = Callable[[Tensor, Tensor | None], Tensor]
 """Scores (Q, V) of hidden states (Q, H), or those (Q, A) of A ids."""
@@ -39,10 +41,17 @@ class TokenScores:
     """(N,), at least float32."""
     entropies: Tensor | None
     """(N,) of each token's distribution, over its allowed tokens (rule 10); None if not asked for."""
+    measured: Tensor | None = None
+    """(N,) the same over all allowed tokens, without gradient; None if not asked for."""
 
 
 def score(
-    draws: TokenDraws, hidden: Tensor, head: Head, *, entropy_of: EntropyOf | None = None
+    draws: TokenDraws,
+    hidden: Tensor,
+    head: Head,
+    *,
+    entropy_of: EntropyOf | None = None,
+    measure: bool = False,
 ) -> TokenScores:
     """Log-probs, and entropies where asked for, of the tokens drawn at some hidden states.
 
@@ -50,29 +59,38 @@ def score(
         draws: tokens and distributions; its slots count the rows of `hidden`.
         hidden: (S, H).
         head: scores of hidden states.
-        entropy_of: which entropy; None: none is computed.
+        entropy_of: which entropy; None: none with a gradient.
+        measure: give the entropy over all allowed tokens without gradient as well.
     """
     parts = [part for part in (draws.free, draws.bound) if len(part.tokens)] or [draws.free]
-    answers = [_answer(part, hidden[part.slots], head, entropy_of) for part in parts]
-    log_probs, entropies = (torch.cat(parts_of) for parts_of in zip(*answers, strict=True))
+    answers = [_answer(part, hidden[part.slots], head, entropy_of, measure=measure) for part in parts]
+    log_probs, entropies, measured = (torch.cat(parts_of) for parts_of in zip(*answers, strict=True))
     return TokenScores(
         log_probs=log_probs[draws.order],
         entropies=None if entropy_of is None else entropies[draws.order],
+        measured=measured[draws.order] if measure else None,
     )
 
 
-def _answer(draws: Draws, states: Tensor, head: Head, entropy_of: EntropyOf | None) -> tuple[Tensor, Tensor]:
-    """Log-probs (n,) and entropies (n,) or (0,), chunk by chunk."""
+def _answer(
+    draws: Draws, states: Tensor, head: Head, entropy_of: EntropyOf | None, *, measure: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probs (n,), entropies and measured ones (n,) or (0,), chunk by chunk."""
     again = len(draws.chunks) > 1 and torch.is_grad_enabled()
-    found = []
-    for first, last, first_token, last_token in draws.chunks:
-        tokens = slice(first_token, last_token)
+    found, measured = [], list[Tensor]()
+    for number, (first, last, first_token, last_token) in enumerate(draws.chunks):
 
         def chunk(
-            rows: Tensor, places: slice = slice(first, last), tokens: slice = tokens
+            rows: Tensor,
+            number: int = number,
+            first: int = first,
+            last: int = last,
+            tokens: slice = slice(first_token, last_token),
         ) -> tuple[Tensor, Tensor]:
-            logits = _supported(draws, places, rows, head)
-            of = draws.of[tokens] - places.start
+            logits = _supported(draws, slice(first, last), rows, head)
+            of = draws.of[tokens] - first
+            if measure and len(measured) == number:  # and not again in the backward pass
+                measured.append(_measured(logits)[of])
             chosen = logits[of, draws.choice[tokens]] - torch.logsumexp(logits, dim=-1)[of]
             if entropy_of is None:
                 return chosen, chosen[:0]
@@ -83,7 +101,15 @@ def _answer(draws: Draws, states: Tensor, head: Head, entropy_of: EntropyOf | No
             found.append(checkpoint(chunk, rows, use_reentrant=False, preserve_rng_state=False))
         else:
             found.append(chunk(rows))
-    return torch.cat([chosen for chosen, _ in found]), torch.cat([entropies for _, entropies in found])
+    chosen, entropies = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return chosen, entropies, torch.cat(measured) if measured else chosen[:0].detach()
+
+
+def _measured(logits: Tensor) -> Tensor:
+    """Entropies without gradient, in pieces, so that no second (Q, V) is ever held."""
+    with torch.no_grad():
+        starts = range(0, max(len(logits), 1), _PIECE)
+        return torch.cat([entropy(logits[start : start + _PIECE]) for start in starts])
 
 
 def _supported(draws: Draws, places: slice, rows: Tensor, head: Head) -> Tensor:
@@ -132,6 +158,7 @@ def token_log_probs(
     temperature: float | Tensor = 1.0,
     allowed: AllowedSets | None = None,
     entropy_of: EntropyOf | None = None,
+    measure: bool = False,
 ) -> TokenScores:
     """Log-prob of each target under its tempered and, where a grammar held, renormalised distribution.
 
@@ -140,7 +167,8 @@ def token_log_probs(
         targets: (N,) long.
         temperature: T > 0, or (N,).
         allowed: what the grammar allowed at each token; None: everything everywhere.
-        entropy_of: which entropy to give beside; None: none.
+        entropy_of: which entropy to give beside; None: none with a gradient.
+        measure: give the entropy over all allowed tokens without gradient as well.
 
     Raises:
         ValueError: if a temperature is not positive, shapes differ, or a target is not allowed (B24).
@@ -156,5 +184,9 @@ def token_log_probs(
     places = torch.arange(len(targets))
     draws = prepared.draws(places, places, chunk=CHUNK, vocabulary=logits.shape[1]).to(logits.device)
     return score(
-        draws, logits, lambda rows, ids: rows if ids is None else rows[:, ids], entropy_of=entropy_of
+        draws,
+        logits,
+        lambda rows, ids: rows if ids is None else rows[:, ids],
+        entropy_of=entropy_of,
+        measure=measure,
     )

@@ -47,7 +47,7 @@ def train(run: Run, report: Report) -> None:
 
         store_rollouts(run, update, trees, table, advantages, done, reading.values, beside)
         clock.lap("record")
-        values = iteration_metrics(run, trees, advantages, done) | critic_metrics | clock.metrics()
+        values = iteration_metrics(run, trees, table, advantages, done) | critic_metrics | clock.metrics()
         metrics.append(update, values)
         advance(run, advantages)
         report(update, values)

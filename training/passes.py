@@ -88,12 +88,17 @@ def _packs(batch: TokenBatch | ValueBatch, column: Tensor, trunk: Trunk, how: Re
 
 
 def score_pass(
-    policy: Policy, one: TokenPass, precision: Precision, *, entropy_of: EntropyOf | None = None
+    policy: Policy,
+    one: TokenPass,
+    precision: Precision,
+    *,
+    entropy_of: EntropyOf | None = None,
+    measure: bool = False,
 ) -> TokenScores:
-    """Log-probs, and entropies where asked for, of the tokens of one pass."""
+    """Log-probs, and entropies where asked for (see `score`), of the tokens of one pass."""
     with computing(precision, policy.device):
         hidden = policy.hidden(one.pack.ids, one.pack.positions, one.pack.mask())
-        return score(one.draws, hidden.flatten(0, 1), policy.logits, entropy_of=entropy_of)
+        return score(one.draws, hidden.flatten(0, 1), policy.logits, entropy_of=entropy_of, measure=measure)
 
 
 def all_log_probs(policy: Policy, passes: Sequence[TokenPass], how: ReadPlan) -> Tensor:

@@ -27,6 +27,7 @@ from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
 from coplay.training.trainer import Done
+from coplay.training.variance import variance_report
 
 Report = Callable[[int, Mapping[str, float]], None]
 
@@ -160,11 +161,22 @@ def write_json(folder: Path, name: str, content: object) -> None:
 
 
 def iteration_metrics(
-    run: Run, trees: Sequence[RolloutTree], advantages: Estimate, done: Mapping[str, Done]
+    run: Run,
+    trees: Sequence[RolloutTree],
+    table: TickTable,
+    advantages: Estimate,
+    done: Mapping[str, Done],
 ) -> dict[str, float]:
     """How the games went, per player and never averaged over seats where that cancels, and what each step did."""
     games = prefixed("rollout", summary(trees))
     names = [trainer.policy.name for trainer in run.trainers]
     skipped = {f"policy/{name}/skipped": float(name not in done) for name in names}
     steps = [prefixed(f"policy/{name}", one.result.metrics) for name, one in done.items()]
-    return merged([games, advantages.metrics, skipped, *steps])
+    spread = variance_report(
+        table,
+        advantages,
+        done,
+        discount=run.config.estimator.discount,
+        has_chance=run.game.spec.has_chance,
+    )
+    return merged([games, advantages.metrics, spread, skipped, *steps])

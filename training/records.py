@@ -224,3 +224,5 @@ class UpdateResult:
     """(N,) importance weight of each action token."""
     log_probs: Tensor = field(default_factory=lambda: torch.zeros(0))
     """(N,) trainer log-prob before the step."""
+    entropies: Tensor = field(default_factory=lambda: torch.zeros(0))
+    """(N,) entropy of the distribution each action token was drawn from, before the step."""

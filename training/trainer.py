@@ -199,7 +199,7 @@ class Trainer:
         result = policy_step(self.policy, self.optimizer, credit.batch, credit.tokens, objective, plan)
         self.policy.bump()
         metrics = {**result.metrics, **self._credit_metrics(credit), "lr": plan.lr}
-        return UpdateResult(metrics=metrics, weights=result.weights, log_probs=result.log_probs)
+        return replace(result, metrics=metrics)
 
     def _credit_metrics(self, credit: Credit) -> dict[str, float]:
         tokens = credit.tokens

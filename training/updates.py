@@ -72,6 +72,7 @@ def policy_step(
         with policy.reference():
             reference = all_log_probs(policy, passes, plan.reading)
     log_probs, weights = torch.zeros_like(batch.behaviour), torch.ones_like(batch.behaviour)
+    entropies = torch.zeros_like(batch.behaviour)
     sums: dict[str, Tensor] = {}
     if settings.importance == "sequence":
         log_probs = all_log_probs(policy, passes, plan.reading)
@@ -81,7 +82,9 @@ def policy_step(
     wanted = EntropyOf(top_k=settings.entropy_top_k) if plan.entropy_coefficient else None
     for one in passes:
         tokens = one.tokens
-        scores = score_pass(policy, one, plan.reading.precision, entropy_of=wanted)
+        scores = score_pass(policy, one, plan.reading.precision, entropy_of=wanted, measure=True)
+        assert scores.measured is not None
+        entropies[tokens] = scores.measured
         if settings.importance != "sequence":
             log_probs[tokens] = scores.log_probs.detach()
             weights[tokens] = _weights(settings, batch, log_probs[tokens], tokens)
@@ -102,6 +105,7 @@ def policy_step(
         metrics=_policy_metrics(numbers, batch, log_probs, weights, settings),
         weights=weights.cpu(),
         log_probs=log_probs.cpu(),
+        entropies=entropies.cpu(),
     )
 
 

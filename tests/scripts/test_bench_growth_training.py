@@ -25,7 +25,7 @@ def test_table_when_cost_is_the_square_of_the_tokens_then_every_exponent_says_so
     ]
     lines = curves_table({"games": points}).splitlines()
     assert [line.split()[-4:] for line in lines[-2:]] == [["2.00"] * 4] * 2
-    assert lines[3].split() == ["4", "40", "80", "16.0", "16.0", "16.0", "48.0"]
+    assert lines[3].split() == ["4", "40", "80", "16.0", "16.0", "16.0", "48.0", "1800.0"]
 
 
 @pytest.mark.parametrize("axis", sorted(AXES))
