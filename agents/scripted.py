@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
-from coplay.games import Fields, FreeText, Move, Number, Observation, derive_seed, nearest
+from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
 from coplay.games.trust_and_split import HANDS
 
 LINE = "Let us share fairly."
@@ -72,10 +72,17 @@ class Script:
 
 
 def _random(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
-    """Any move of the grammar, each equally likely."""
-    grammar = observation.grammar
+    """Any move of the grammar, each equally likely; of several kinds of moves, first the kind."""
     branch = (key.branch,) if key.branch else ()
-    lot = (agent.seat.seed, key.step, key.attempt, *branch)
+    return _drawn(observation.grammar, (agent.seat.seed, key.step, key.attempt, *branch))
+
+
+def _drawn(grammar: Grammar, lot: tuple[int | str, ...]) -> Any:
+    if isinstance(grammar, OneOf):
+        name = grammar.names[derive_seed(*lot, "kind") % len(grammar.names)]
+        return {name: _drawn(grammar.option(name), (*lot, name))}
+    if isinstance(grammar, FreeText):
+        return LINE[: grammar.max_characters].strip()
     labels = grammar.labels()
     if labels is not None:
         action = grammar.parse(labels[derive_seed(*lot) % len(labels)])
@@ -86,8 +93,10 @@ def _random(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any
         numbers = range(least, most + 1) if grammar.values is None else grammar.values
         return numbers[derive_seed(*lot) % len(numbers)]
     if isinstance(grammar, Fields):
-        size = grammar.high - grammar.low + 1
-        return {name: grammar.low + derive_seed(*lot, name) % size for name in grammar.names}
+        return {
+            name: grammar.low + derive_seed(*lot, name) % (high - grammar.low + 1)
+            for name, high in zip(grammar.names, grammar.highs(), strict=True)
+        }
     raise AgentGameError(
         f"agent 'random' cannot draw from {grammar!r}; expected a grammar that lists its labels"
     )

@@ -58,6 +58,8 @@ def check_reply(reply: Reply, policy: str) -> None:
             f"the agent answered {reply!r}; expected text and tokenizer of type str, a bool fresh_context, a"
             f" Sampling or None, and a finish of {sorted(_FINISHES)}"
         )
+    if reply.entropy is not None and not (_all([reply.entropy], _FLOAT, Real) and isfinite(reply.entropy)):
+        raise ValueError(f"a reply has the entropy {reply.entropy!r}; expected a finite number or None")
     for segment in reply.segments:
         check_segment(segment)
 

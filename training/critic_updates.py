@@ -1,19 +1,22 @@
 """The shared critic: read all values, then one step on the reading points of all players (rule 8)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from coplay.agents.critic import Critic
+from coplay.rollout_tree import ValueRow
+from coplay.training.extract import pad_rows
 from coplay.training.losses import huber, mse
 from coplay.training.masked import keep, masked_sum
 from coplay.training.metrics import fetch
 from coplay.training.passes import ReadPlan, read_values, value_passes
 from coplay.training.records import ValueBatch
-from coplay.training.schemes import CriticEstimator
+from coplay.training.schemes import CriticLearning
 from coplay.training.updates import NonFiniteLossError, clip, save_refused
 
 
@@ -26,13 +29,24 @@ def critic_values(critic: Critic, batch: ValueBatch, reading: ReadPlan) -> Tenso
     return values.cpu()
 
 
+def read_rows(critic: Critic, rows: Sequence[ValueRow], reading: ReadPlan) -> list[list[float]]:
+    """The values at the positions of single contexts."""
+    ids, lengths = pad_rows([np.array(row.ids, dtype=np.int64) for row in rows])
+    points = [(number, position) for number, row in enumerate(rows) for position in row.positions]
+    row, column = torch.tensor(points, dtype=torch.long).reshape(-1, 2).unbind(1)
+    nothing = torch.zeros_like(row)
+    batch = ValueBatch(ids=ids, lengths=lengths, row=row, column=column, path=nothing, tick=nothing)
+    values = iter(critic_values(critic, batch, reading).tolist())
+    return [[next(values) for _ in one.positions] for one in rows]
+
+
 def critic_step(
     critic: Critic,
     optimizer: torch.optim.Optimizer,
     batch: ValueBatch,
     targets: Tensor,
-    mask: Tensor,
-    settings: CriticEstimator,
+    shares: Tensor,
+    settings: CriticLearning,
     reading: ReadPlan,
     *,
     refused: Path | None = None,
@@ -41,23 +55,24 @@ def critic_step(
 
     Args:
         targets: (P,) A + V.
-        mask: (P,) False at bootstrap points, which have no target.
+        shares: (P,) False at bootstrap points, which have no target; where paths branch, each point's share.
         refused: where the batch is saved for inspection if the step has to be refused; None: nowhere.
 
     Raises:
         NonFiniteLossError: if the loss is not finite; no weight has moved then.
     """
-    num_points = max(int(mask.sum()), 1)
     passes = value_passes(batch, critic, reading)
-    batch, targets, mask = batch.to(critic.device), targets.to(critic.device), mask.to(critic.device)
+    batch, targets, shares = batch.to(critic.device), targets.to(critic.device), shares.to(critic.device)
+    mask = shares > 0
     loss_of: Callable[[Tensor, Tensor], Tensor] = huber if settings.loss == "huber" else mse
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros((), device=critic.device)
+    num_points = float(masked_sum(shares.double(), None)) or 1.0
     for one in passes:
-        values = read_values(critic, one, reading.precision)
+        values, weights = read_values(critic, one, reading.precision), shares[one.places]
         # The derivative at a masked target would be 0 times not-a-number (law 3).
         aims = keep(targets[one.places].to(values), mask[one.places])
-        loss = masked_sum(loss_of(values, aims), mask[one.places]) / num_points
+        loss = masked_sum(loss_of(values, aims) * weights.to(values), mask[one.places]) / num_points
         torch.autograd.backward(loss)
         total = total + loss.detach()
     norm = clip(critic.named_parameters(), settings.gradient_clip)

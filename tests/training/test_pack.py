@@ -281,8 +281,9 @@ def test_critic_when_rows_are_read_as_trees_then_values_and_gradient_of_flat_row
     ):
         values = critic_values(critic, batch, read)
         still = torch.optim.SGD(list(critic.named_parameters().values()), lr=0.0)
+        shares = torch.where(column == 1, 0.0, 1 / (1 + column % 3))
         numbers = critic_step(
-            critic, still, batch, torch.linspace(0, 3, len(row)), column != 1, CriticEstimator(), read
+            critic, still, batch, torch.linspace(0, 3, len(row)), shares, CriticEstimator(), read
         )
         own = critic.named_parameters().items()
         found.append((values, numbers, {name: p.grad.clone() for name, p in own if p.grad is not None}))
