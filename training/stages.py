@@ -112,7 +112,7 @@ def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
 
 def _value_reader(run: Run) -> ValueReader | None:
     """Tells values before replies from the critic's weights of this iteration, in scaled units."""
-    critic, tokens = run.critic, run.config.update.micro_batch_tokens
+    critic, reading = run.critic, reading_of(run.config.update)
     if critic is None:
         return None
 
