@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coplay.agents import scripted_exact as exact
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
+from coplay.agents.scripted_negotiation import NEGOTIATORS
 from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
 from coplay.games.trust_and_split import HANDS
 
@@ -214,8 +216,23 @@ def _own_hand(observation: Observation) -> str:
     return LINE if hand is None else f"My hand is {hand}."
 
 
+def _negotiator(strategy: str, others: frozenset[str] = frozenset(), otherwise: Rule | None = None) -> Script:
+    """A strategy in every negotiation that has it, and in other games by another rule."""
+
+    def rule(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
+        game = observation.facts["game"]
+        if otherwise is not None and game in others:
+            return otherwise(observation, agent, key)
+        return NEGOTIATORS[game][strategy](observation, agent.seat.player)
+
+    return Script(rule=rule, games=others | {game for game, able in NEGOTIATORS.items() if strategy in able})
+
+
 MATRIX = frozenset({"iterated_matrix"})
 SPLITS = frozenset({"split", "trust_and_split"})
+POKER = frozenset({"kuhn_poker", "leduc_poker"})
+SIGNS = frozenset({"rock_paper_scissors"})
+BARGAINING = frozenset({"two_round_bargaining"})
 
 SCRIPTED: dict[str, Script] = {
     "always_cooperate": Script(rule=_always_cooperate, games=MATRIX),
@@ -224,9 +241,20 @@ SCRIPTED: dict[str, Script] = {
     "grim": Script(rule=_grim, games=MATRIX),
     "win_stay_lose_shift": Script(rule=_win_stay_lose_shift, games=MATRIX),
     "random": Script(rule=_random, games=None),
-    "greedy": Script(rule=_greedy, games=SPLITS),
+    "greedy": _negotiator("greedy", SPLITS, _greedy),
     "welfare_maximising": Script(rule=_welfare_maximising, games=SPLITS, line=_own_hand),
-    "fair": Script(rule=_fair, games=SPLITS),
+    "fair": _negotiator("fair", SPLITS, _fair),
+    "hardliner": _negotiator("hardliner"),
+    "bayesian": _negotiator("bayesian"),
+    "always_fold": Script(rule=exact.first_option, games=POKER),
+    "always_bet": Script(rule=exact.last_option, games=POKER),
+    "kuhn_equilibrium": Script(rule=exact.kuhn_equilibrium, games=frozenset({"kuhn_poker"})),
+    "minimax": Script(rule=exact.minimax, games=frozenset({"tic_tac_toe"})),
+    "always_first": Script(rule=exact.first_option, games=SIGNS),
+    "cycle": Script(rule=exact.cycle, games=SIGNS),
+    "beat_last": Script(rule=exact.beat_last, games=SIGNS),
+    "even_bargainer": Script(rule=exact.even_bargainer, games=BARGAINING),
+    "hard_bargainer": Script(rule=exact.hard_bargainer, games=BARGAINING),
 }
 
 

@@ -19,6 +19,8 @@ class Trunk:
         self.decoder = decoder
         self.adapters = adapters
         self.names = names
+        self.merged = False
+        """True while the layers hold weights that the adapters are merged into."""
         parameters = inspect.signature(type(decoder).forward).parameters
         self._cache_word = "cache" if "cache" in parameters else "past_key_values"
         self._checkpointed = [m for m in decoder.modules() if hasattr(type(m), "gradient_checkpointing")]
@@ -84,7 +86,7 @@ class Trunk:
 
     def _activate(self) -> None:
         if self.adapters is not None:
-            self.adapters.activate(self.names)
+            self.adapters.activate(() if self.merged else self.names)
 
 
 def positions_and_mask(

@@ -2,6 +2,7 @@
 
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
     Action,
     Choice,
@@ -16,6 +17,8 @@ from coplay.games.grammar import (
     grammar_from_json,
 )
 from coplay.games.iterated_matrix import IteratedMatrix
+from coplay.games.kuhn_poker import KuhnPoker
+from coplay.games.leduc_poker import LeducPoker
 from coplay.games.names import nearest
 from coplay.games.registry import (
     GameParameterError,
@@ -28,16 +31,30 @@ from coplay.games.registry import (
     register_game,
 )
 from coplay.games.replies import strip_reasoning
+from coplay.games.rock_paper_scissors import RockPaperScissors
 from coplay.games.split import Split
+from coplay.games.tic_tac_toe import TicTacToe
 from coplay.games.trust_and_split import TrustAndSplit
+from coplay.games.two_round_bargaining import TwoRoundBargaining
 
-for _game in (IteratedMatrix, Split, TrustAndSplit):
+for _game in (
+    DealOrNoDeal,
+    IteratedMatrix,
+    KuhnPoker,
+    LeducPoker,
+    RockPaperScissors,
+    Split,
+    TicTacToe,
+    TrustAndSplit,
+    TwoRoundBargaining,
+):
     register_game(_game)
 
 __all__ = [
     "Action",
     "Chance",
     "Choice",
+    "DealOrNoDeal",
     "Fields",
     "FreeText",
     "Game",
@@ -48,6 +65,8 @@ __all__ = [
     "GameSpec",
     "Grammar",
     "IteratedMatrix",
+    "KuhnPoker",
+    "LeducPoker",
     "Malformed",
     "MalformedReason",
     "MalformedRule",
@@ -55,9 +74,12 @@ __all__ = [
     "Number",
     "Observation",
     "OneOf",
+    "RockPaperScissors",
     "Split",
     "StepOutcome",
+    "TicTacToe",
     "TrustAndSplit",
+    "TwoRoundBargaining",
     "UnknownGameError",
     "available_games",
     "derive_seed",

@@ -43,6 +43,17 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         SPLIT_TWO,
         {"num_rounds": 3, "messages_per_player": 0, "public_values": True, "claims": (0, 5, 10)},
     ),
+    "deal_or_no_deal": ("deal_or_no_deal", {"Ada": "fair", "Bo": "bayesian"}, {"num_rounds": 2}),
+    "deal_or_no_deal_sequential": (
+        "deal_or_no_deal",
+        {"Ada": "hardliner", "Bo": "fair"},
+        {"final_deal": "sequential", "max_messages": 2},
+    ),
+    "kuhn_poker": ("kuhn_poker", {"Ada": "always_fold", "Bo": "always_bet"}, {}),
+    "leduc_poker": ("leduc_poker", {"Ada": "always_bet", "Bo": "always_bet"}, {}),
+    "rock_paper_scissors": ("rock_paper_scissors", {"Ada": "cycle", "Bo": "random"}, {"num_rounds": 3}),
+    "tic_tac_toe": ("tic_tac_toe", {"Ada": "minimax", "Bo": "random"}, {}),
+    "two_round_bargaining": ("two_round_bargaining", {"Ada": "hard_bargainer", "Bo": "even_bargainer"}, {}),
 }
 SEED = 7
 

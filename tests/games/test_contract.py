@@ -23,6 +23,14 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("trust_and_split", {}),
     ("trust_and_split", {"public_values": True, "messages_per_player": 0, "claims": (0, 5, 10)}),
     ("trust_and_split", {"messages_per_player": 3, "message_tag": "m", "alternating_mix_ratio": 0.5}),
+    ("deal_or_no_deal", {"num_rounds": 2, "max_messages": 4}),
+    ("deal_or_no_deal", {"final_deal": "sequential", "max_messages": 3, "message_tag": "m"}),
+    ("kuhn_poker", {}),
+    ("leduc_poker", {}),
+    ("tic_tac_toe", {"tag": None}),
+    ("rock_paper_scissors", {"num_rounds": 4, "moves": ("rock", "paper", "scissors", "spock", "lizard")}),
+    ("two_round_bargaining", {}),
+    ("two_round_bargaining", {"values": (1,), "discount": 0.9, "coins": 7}),
 ]
 ALL = [
     (name, {**parameters, "wording": wording}) for name, parameters in CASES for wording in ("full", "terse")
@@ -165,7 +173,7 @@ def test_grammar_when_labels_are_listed_then_each_is_a_move_of_the_game(game: Ga
             game.step(state, actions, Chance(0, 1))
 
 
-@pytest.mark.parametrize("name", ["iterated_matrix", "split", "trust_and_split"])
+@pytest.mark.parametrize("name", sorted({name for name, _ in CASES}))
 def test_wordings_when_compared_then_the_same_facts_and_terse_is_short(name: str) -> None:
     full, terse = make_game(name), make_game(name, wording="terse")
     state = full.initial_state(Chance(1))

@@ -12,6 +12,13 @@ CASES = (
     "split_three",
     "trust_and_split",
     "trust_and_split_no_talk",
+    "deal_or_no_deal",
+    "deal_or_no_deal_sequential",
+    "kuhn_poker",
+    "leduc_poker",
+    "rock_paper_scissors",
+    "tic_tac_toe",
+    "two_round_bargaining",
 )
 
 
