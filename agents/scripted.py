@@ -10,6 +10,8 @@ from typing import Any
 
 from coplay.agents import scripted_exact as exact
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
+from coplay.agents.scripted_dilemmas import RULES as DILEMMAS
+from coplay.agents.scripted_dilemmas import nearest_number
 from coplay.agents.scripted_negotiation import NEGOTIATORS
 from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
 from coplay.games.trust_and_split import HANDS
@@ -158,14 +160,10 @@ def _claim_share(observation: Observation, part: Mapping[str, float] | float) ->
     if facts["game"] == "split":
         stock = facts["stock"]
         parts = part if isinstance(part, Mapping) else dict.fromkeys(facts["items"], part)
-        return {item: _nearest_number(range(stock + 1), parts[item] * stock) for item in facts["items"]}
+        return {item: nearest_number(range(stock + 1), parts[item] * stock) for item in facts["items"]}
     assert isinstance(grammar, Number) and not isinstance(part, Mapping)
     allowed = facts["claims"] or range(facts["coins"] + 1)
-    return _nearest_number(allowed, part * facts["coins"])
-
-
-def _nearest_number(allowed: Iterable[int], target: float) -> int:
-    return min(allowed, key=lambda number: (abs(number - target), number))
+    return nearest_number(allowed, part * facts["coins"])
 
 
 def _greedy(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
@@ -243,6 +241,7 @@ SCRIPTED: dict[str, Script] = {
     "random": Script(rule=_random, games=None),
     "greedy": _negotiator("greedy", SPLITS, _greedy),
     "welfare_maximising": Script(rule=_welfare_maximising, games=SPLITS, line=_own_hand),
+    **{name: Script(rule=rule, games=frozenset({game})) for name, (game, rule) in DILEMMAS.items()},
     "fair": _negotiator("fair", SPLITS, _fair),
     "hardliner": _negotiator("hardliner"),
     "bayesian": _negotiator("bayesian"),

@@ -2,6 +2,7 @@
 
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
     Action,
@@ -20,6 +21,7 @@ from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.games.kuhn_poker import KuhnPoker
 from coplay.games.leduc_poker import LeducPoker
 from coplay.games.names import nearest
+from coplay.games.public_goods import PublicGoods
 from coplay.games.registry import (
     GameParameterError,
     GamePluginError,
@@ -38,10 +40,12 @@ from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
+    Commons,
     DealOrNoDeal,
     IteratedMatrix,
     KuhnPoker,
     LeducPoker,
+    PublicGoods,
     RockPaperScissors,
     Split,
     TicTacToe,
@@ -54,6 +58,7 @@ __all__ = [
     "Action",
     "Chance",
     "Choice",
+    "Commons",
     "DealOrNoDeal",
     "Fields",
     "FreeText",
@@ -74,6 +79,7 @@ __all__ = [
     "Number",
     "Observation",
     "OneOf",
+    "PublicGoods",
     "RockPaperScissors",
     "Split",
     "StepOutcome",

@@ -43,6 +43,16 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         SPLIT_TWO,
         {"num_rounds": 3, "messages_per_player": 0, "public_values": True, "claims": (0, 5, 10)},
     ),
+    "public_goods": (
+        "public_goods",
+        {"Ada": "full_contributor", "Bo": "free_rider", "Cy": "conditional_contributor", "Di": "random"},
+        {"num_rounds": 3},
+    ),
+    "commons": (
+        "commons",
+        {"Ada": "sustainable_harvester", "Bo": "planning_harvester", "Cy": "random"},
+        {"players": ("Ada", "Bo", "Cy"), "num_rounds": 4, "initial_stock": 80},
+    ),
     "deal_or_no_deal": ("deal_or_no_deal", {"Ada": "fair", "Bo": "bayesian"}, {"num_rounds": 2}),
     "deal_or_no_deal_sequential": (
         "deal_or_no_deal",

@@ -23,6 +23,13 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("trust_and_split", {}),
     ("trust_and_split", {"public_values": True, "messages_per_player": 0, "claims": (0, 5, 10)}),
     ("trust_and_split", {"messages_per_player": 3, "message_tag": "m", "alternating_mix_ratio": 0.5}),
+    ("public_goods", {}),
+    ("public_goods", {"players": ("Ada", "Bo"), "all_or_nothing": True, "multiplier": 1.3, "tag": None}),
+    ("commons", {}),
+    (
+        "commons",
+        {"players": ("Ada", "Bo"), "growth": 1.5, "capacity": 20, "initial_stock": 7, "collapse_below": 0},
+    ),
     ("deal_or_no_deal", {"num_rounds": 2, "max_messages": 4}),
     ("deal_or_no_deal", {"final_deal": "sequential", "max_messages": 3, "message_tag": "m"}),
     ("kuhn_poker", {}),

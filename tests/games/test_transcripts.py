@@ -12,6 +12,8 @@ CASES = (
     "split_three",
     "trust_and_split",
     "trust_and_split_no_talk",
+    "public_goods",
+    "commons",
     "deal_or_no_deal",
     "deal_or_no_deal_sequential",
     "kuhn_poker",
