@@ -1,5 +1,7 @@
 """Games: rules that players meet in. Importable without torch."""
 
+from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
+from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
 from coplay.games.coin_game import CoinGame
@@ -42,6 +44,8 @@ from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
     CoinGame,
+    AlternatingOffers,
+    Bargaining,
     Commons,
     DealOrNoDeal,
     IteratedMatrix,
@@ -53,11 +57,14 @@ for _game in (
     TicTacToe,
     TrustAndSplit,
     TwoRoundBargaining,
+    Ultimatum,
 ):
     register_game(_game)
 
 __all__ = [
     "Action",
+    "AlternatingOffers",
+    "Bargaining",
     "Chance",
     "Choice",
     "CoinGame",
@@ -89,6 +96,7 @@ __all__ = [
     "TicTacToe",
     "TrustAndSplit",
     "TwoRoundBargaining",
+    "Ultimatum",
     "UnknownGameError",
     "available_games",
     "derive_seed",

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LINE = ("games", "agents", "rollout_tree", "training", "scripts")
 """Each package may import those before it."""
 WEIGHTS = (
-    "adapters base_model critic kv_cache linear loading local_engine merged policy reader replies sampling trunk"
+    "adapters base_model critic kv_cache linear loading local_engine merged policy reader replies sampling tree_rows"
+    " trunk"
     " weights"
 )
 TORCH_HALF = {f"coplay.agents.{name}" for name in WEIGHTS.split()}
