@@ -1,21 +1,17 @@
 """The rules of scripted agents for social dilemmas: public goods, commons, coin game, cheap talk."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from coplay.agents.base import TurnKey
 from coplay.agents.scripted_exact import Seated, lot
+from coplay.agents.scripted_splits import nearest_number
 from coplay.games import Choice, Number, Observation
 from coplay.games.coin_game import STEPS, distance, neighbour
 
 
 def _others(told: Mapping[str, Any], player: str) -> list[Any]:
     return [value for name, value in told.items() if name != player]
-
-
-def nearest_number(allowed: Iterable[int], target: float) -> int:
-    """The allowed number nearest to a target, the smaller of two."""
-    return min(allowed, key=lambda number: (abs(number - target), number))
 
 
 # Public goods.

@@ -48,6 +48,17 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"Ada": "welfare_maximising", "Bo": "fair", "Cy": "greedy"},
         {"num_rounds": 2, "players": ("Ada", "Bo", "Cy"), "value_generator": "ten_one_exclusive"},
     ),
+    "split_exchange": (
+        "split",
+        {"Ada": "greedy", "Bo": "welfare_maximising"},
+        {
+            "value_generator": "five_one_exclusive",
+            "equal_totals": False,
+            "stock": 5,
+            "reward_divisor": 75,
+            "num_rounds": 2,
+        },
+    ),
     "trust_and_split": ("trust_and_split", SPLIT_TWO, {"num_rounds": 3}),
     "trust_and_split_no_talk": (
         "trust_and_split",

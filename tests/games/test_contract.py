@@ -22,6 +22,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("iterated_matrix", {"preset": "ordinal", "row_type": "chicken", "column_type": "prisoners_dilemma"}),
     ("split", {}),
     ("split", {"players": ("Ada", "Bo", "Cy"), "value_generator": "one_to_twenty", "stock": 30}),
+    (
+        "split",
+        {"value_generator": "five_one_exclusive", "equal_totals": False, "stock": 5, "reward_divisor": 75},
+    ),
     ("trust_and_split", {}),
     ("trust_and_split", {"public_values": True, "messages_per_player": 0, "claims": (0, 5, 10)}),
     ("trust_and_split", {"messages_per_player": 3, "message_tag": "m", "alternating_mix_ratio": 0.5}),

@@ -11,6 +11,7 @@ CASES = (
     "iterated_matrix_ordinal",
     "split",
     "split_three",
+    "split_exchange",
     "trust_and_split",
     "trust_and_split_no_talk",
     "public_goods",
