@@ -12,6 +12,7 @@ from coplay.agents import scripted_exact as exact
 from coplay.agents import scripted_splits as splits
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
 from coplay.agents.scripted_dilemmas import RULES as DILEMMAS
+from coplay.agents.scripted_dilemmas import line_of
 from coplay.agents.scripted_negotiation import NEGOTIATORS
 from coplay.agents.scripted_splits import LINE
 from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
@@ -175,7 +176,10 @@ SCRIPTED: dict[str, Script] = {
     "random": Script(rule=_random, games=None),
     "greedy": _negotiator("greedy", SPLITS, splits.greedy),
     "welfare_maximising": Script(rule=splits.welfare_maximising, games=SPLITS, line=splits.own_hand),
-    **{name: Script(rule=rule, games=frozenset({game})) for name, (game, rule) in DILEMMAS.items()},
+    **{
+        name: Script(rule=rule, games=frozenset({game}), line=line_of(name))
+        for name, (game, rule) in DILEMMAS.items()
+    },
     "fair": _negotiator("fair", SPLITS, splits.fair),
     "hardliner": _negotiator("hardliner"),
     "bayesian": _negotiator("bayesian"),

@@ -38,6 +38,7 @@ from coplay.games.registry import (
 from coplay.games.replies import strip_reasoning
 from coplay.games.rock_paper_scissors import RockPaperScissors
 from coplay.games.split import Split
+from coplay.games.stag_hunt_talk import StagHuntTalk
 from coplay.games.tic_tac_toe import TicTacToe
 from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
@@ -54,6 +55,7 @@ for _game in (
     PublicGoods,
     RockPaperScissors,
     Split,
+    StagHuntTalk,
     TicTacToe,
     TrustAndSplit,
     TwoRoundBargaining,
@@ -92,6 +94,7 @@ __all__ = [
     "PublicGoods",
     "RockPaperScissors",
     "Split",
+    "StagHuntTalk",
     "StepOutcome",
     "TicTacToe",
     "TrustAndSplit",

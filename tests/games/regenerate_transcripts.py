@@ -71,6 +71,16 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"num_rounds": 3},
     ),
     "coin_game": ("coin_game", {"Ada": "coin_cooperator", "Bo": "coin_greedy"}, {"num_rounds": 6}),
+    "stag_hunt_talk": (
+        "stag_hunt_talk",
+        {"Ada": "trusting_hunter", "Bo": "bluffing_hunter"},
+        {"num_rounds": 3},
+    ),
+    "stag_hunt_talk_signals": (
+        "stag_hunt_talk",
+        {"Ada": "trusting_hunter", "Bo": "random"},
+        {"num_rounds": 3, "signals": ("stag", "hare")},
+    ),
     "commons": (
         "commons",
         {"Ada": "sustainable_harvester", "Bo": "planning_harvester", "Cy": "random"},

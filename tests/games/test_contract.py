@@ -33,6 +33,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("public_goods", {"players": ("Ada", "Bo"), "all_or_nothing": True, "multiplier": 1.3, "tag": None}),
     ("coin_game", {"num_rounds": 12}),
     ("coin_game", {"num_rounds": 5, "size": 2, "tag": None}),
+    ("stag_hunt_talk", {}),
+    ("stag_hunt_talk", {"message_tag": "m", "lone_stag": -3, "num_rounds": 4}),
+    ("stag_hunt_talk", {"signals": ("stag", "hare", "hello there"), "tag": None}),
     ("commons", {}),
     (
         "commons",

@@ -16,6 +16,8 @@ CASES = (
     "trust_and_split_no_talk",
     "public_goods",
     "coin_game",
+    "stag_hunt_talk",
+    "stag_hunt_talk_signals",
     "commons",
     "deal_or_no_deal",
     "deal_or_no_deal_sequential",
