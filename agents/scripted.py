@@ -245,6 +245,7 @@ SCRIPTED: dict[str, Script] = {
     "fair": _negotiator("fair", SPLITS, _fair),
     "hardliner": _negotiator("hardliner"),
     "bayesian": _negotiator("bayesian"),
+    "subgame_perfect": _negotiator("subgame_perfect"),
     "always_fold": Script(rule=exact.first_option, games=POKER),
     "always_bet": Script(rule=exact.last_option, games=POKER),
     "kuhn_equilibrium": Script(rule=exact.kuhn_equilibrium, games=frozenset({"kuhn_poker"})),

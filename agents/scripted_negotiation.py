@@ -3,7 +3,7 @@
 `greedy` asks for everything and takes any gain; `fair` asks for the least that is worth half of what he could
 get, and takes no less than half; `hardliner` asks for everything and takes no less than four fifths; `bayesian`
 asks for what pays best on average against a `fair` other whose values he does not know, and takes what is worth
-half.
+half; `subgame_perfect` plays alternating offers by backward induction.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any
 
 from coplay.games import Fields, FreeText, Move, Observation, OneOf
+from coplay.games.alternating_offers import subgame_perfect_offer
 from coplay.games.deal_instances import all_instances
 
 Negotiate = Callable[[Observation, str], Any]
@@ -121,7 +122,56 @@ def deal_or_no_deal(strategy: str) -> Negotiate:
     return negotiate
 
 
+def bargaining(strategy: str) -> Negotiate:
+    """Propose your wish at every turn; accept what is enough. Symbols say nothing."""
+
+    def negotiate(observation: Observation, player: str) -> Any:
+        facts, grammar = observation.facts, observation.grammar
+        if facts["phase"] == "message":
+            assert isinstance(grammar, Fields)
+            return dict.fromkeys(grammar.names, 0)
+        counts, values = tuple(facts["counts"].values()), tuple(facts["values"].values())
+        own = dict(zip(facts["counts"], wish(strategy, counts, values), strict=True))
+        if not facts["accepts"]:
+            return own
+        offer = tuple(facts.get("offer", dict.fromkeys(own, 0)).values())
+        enough = acceptable(strategy, _worth(offer, values), _worth(counts, values))
+        return {"answer": "accept"} if enough else {"proposal": own}
+
+    return negotiate
+
+
+def offers(strategy: str) -> Negotiate:
+    """Offer what is left of your wish; accept what is enough; reject to the end what is not."""
+
+    def negotiate(observation: Observation, player: str) -> Any:
+        facts = observation.facts
+        coins, made, most = facts["coins"], facts["num_offers"], facts["max_offers"]
+        other = next(name for name in facts["discounts"] if name != player)
+        discounts = (facts["discounts"][player], facts["discounts"][other])
+        offer = {"fair": (coins + 1) // 2, "greedy": 0, "hardliner": 0}.get(strategy)
+        if offer is None:
+            offer = subgame_perfect_offer(coins, discounts, most - made)
+        if not made:
+            return offer
+        if strategy == "subgame_perfect":
+            later = Fraction(str(discounts[0])) * (coins - offer) if made < most else 0
+            takes = facts["offer"] >= later
+        else:
+            takes = acceptable(strategy, facts["offer"], coins)
+        if made == most:
+            return "accept" if takes else "reject"
+        return {"answer": "accept"} if takes else {"offer": offer}
+
+    return negotiate
+
+
+OFFERS = {strategy: offers(strategy) for strategy in ("greedy", "fair", "hardliner", "subgame_perfect")}
+
 NEGOTIATORS: dict[str, dict[str, Negotiate]] = {
+    "alternating_offers": OFFERS,
+    "bargaining": {strategy: bargaining(strategy) for strategy in ("greedy", "fair", "hardliner")},
+    "ultimatum": OFFERS,
     "deal_or_no_deal": {strategy: deal_or_no_deal(strategy) for strategy in LEAST},
 }
 """By game, then by strategy."""

@@ -1,7 +1,10 @@
 """Games: rules that players meet in. Importable without torch."""
 
+from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
+from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.coin_game import CoinGame
 from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
@@ -40,6 +43,9 @@ from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
+    CoinGame,
+    AlternatingOffers,
+    Bargaining,
     Commons,
     DealOrNoDeal,
     IteratedMatrix,
@@ -51,13 +57,17 @@ for _game in (
     TicTacToe,
     TrustAndSplit,
     TwoRoundBargaining,
+    Ultimatum,
 ):
     register_game(_game)
 
 __all__ = [
     "Action",
+    "AlternatingOffers",
+    "Bargaining",
     "Chance",
     "Choice",
+    "CoinGame",
     "Commons",
     "DealOrNoDeal",
     "Fields",
@@ -86,6 +96,7 @@ __all__ = [
     "TicTacToe",
     "TrustAndSplit",
     "TwoRoundBargaining",
+    "Ultimatum",
     "UnknownGameError",
     "available_games",
     "derive_seed",

@@ -25,7 +25,10 @@ def division_yardsticks(
 
 
 def whole_unit_yardsticks(
-    players: Sequence[str], counts: tuple[int, ...], values: tuple[tuple[float, ...], ...]
+    players: Sequence[str],
+    counts: tuple[int, ...],
+    values: tuple[tuple[float, ...], ...],
+    scales: tuple[float, float] = (1, 1),
 ) -> dict[str, Any]:
     """`best_total` and the `efficient` pay of two players who divide `counts` of each item in whole units.
 
@@ -33,10 +36,12 @@ def whole_unit_yardsticks(
         players: both names.
         counts: units of each item.
         values: for both players, a unit's worth of each item.
+        scales: for both players, what pay is divided by.
     """
     points = split_points(counts, values)
-    best = max(one + other for one, other in points)
-    return {"best_total": _whole(best), "efficient": _named(players, efficient_points(points))}
+    best = max(one / scales[0] + other / scales[1] for one, other in points)
+    efficient = tuple((one / scales[0], other / scales[1]) for one, other in efficient_points(points))
+    return {"best_total": _whole(best), "efficient": _named(players, efficient)}
 
 
 @lru_cache(maxsize=1024)
