@@ -58,6 +58,8 @@ class Reply:
     sampling: Sampling | None = None
     tokenizer: str = ""
     """Digest of the tokenizer that the ids belong to."""
+    entropy: float | None = None
+    """Nats of the distribution that the first chosen token was drawn from; None: not asked for, or not known."""
 
 
 class ContextOverflowError(ValueError):
@@ -99,6 +101,8 @@ class Seat:
     episode: str
     seed: int
     """For agents that draw lots without an engine; f(run, iteration, episode, player)."""
+    tells_entropy: bool = False
+    """True: replies of agents with tokens are to say their `entropy`."""
 
 
 AgentFactory = Callable[[Seat], Agent]

@@ -63,6 +63,8 @@ class SampleRequest:
     """Token ids that end a reply; the one that was sampled is part of it."""
     trie: TokenTrie | None = field(default=None, compare=False)
     """Allowed replies; None samples freely."""
+    tells_entropy: bool = False
+    """True: the sample is to say its `entropy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Sample:
     """False where the trie left no choice: the token is context, not an action."""
     finish: str
     """`stop`, `length` or `grammar`."""
+    entropy: float | None = None
+    """Nats of the distribution that the first chosen token was drawn from, 0 where all were forced; None: not asked."""
 
 
 class Engine(Protocol):

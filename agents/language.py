@@ -56,6 +56,7 @@ class LanguageAgent:
         "_policy",
         "_run_seed",
         "_settings",
+        "_tells_entropy",
         "_transcript",
     )
 
@@ -68,12 +69,14 @@ class LanguageAgent:
         *,
         run_seed: int,
         transcript: Transcript | None = None,
+        tells_entropy: bool = False,
     ) -> None:
         self._engine = engine
         self._chat = chat
         self._policy = policy
         self._settings = settings
         self._run_seed = run_seed
+        self._tells_entropy = tells_entropy
         self._transcript = transcript or Transcript(
             chat, max_context=settings.max_context, overflow=settings.overflow
         )
@@ -114,6 +117,7 @@ class LanguageAgent:
                 max_new_tokens=budget,
                 stop_ids=chat.stop_ids,
                 trie=trie,
+                tells_entropy=self._tells_entropy,
             )
         )
         text = chat.decode(sample.ids)
@@ -132,6 +136,7 @@ class LanguageAgent:
                 constrained=trie is not None,
             ),
             tokenizer=chat.digest,
+            entropy=sample.entropy,
         )
 
     def close(self, observation: Observation) -> Reply | None:
@@ -158,6 +163,7 @@ class LanguageAgent:
             self._settings,
             run_seed=self._run_seed,
             transcript=self._transcript.fork(),
+            tells_entropy=self._tells_entropy,
         )
 
     def _dialogue_name(self, key: TurnKey) -> str:
@@ -206,6 +212,8 @@ def language_agent_factory(
 
     def sit(seat: Seat) -> LanguageAgent:
         name = policy if isinstance(policy, str) else policy()
-        return LanguageAgent(engine, chat, name, settings, run_seed=run_seed)
+        return LanguageAgent(
+            engine, chat, name, settings, run_seed=run_seed, tells_entropy=seat.tells_entropy
+        )
 
     return sit

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from coplay.agents.engine import Sample, SampleRequest
 from coplay.agents.policy import Policy
-from coplay.agents.sampling import draw, uniform
+from coplay.agents.sampling import draw, entropies, uniform
 
 
 class ReplyState:
     """One reply in the making. Tokens without alternative are appended without asking the model."""
 
-    __slots__ = ("finish", "ids", "log_probs", "node", "pending", "request", "sampled")
+    __slots__ = ("entropy", "finish", "ids", "log_probs", "node", "pending", "request", "sampled")
 
     def __init__(self, request: SampleRequest) -> None:
         """Start the reply.
@@ -32,6 +32,7 @@ class ReplyState:
         self.ids: list[int] = []
         self.log_probs: list[float] = []
         self.sampled: list[bool] = []
+        self.entropy = 0.0 if request.tells_entropy else None
         self.finish = ""
         """Empty while tokens are still to come."""
         self.node = 0
@@ -78,7 +79,12 @@ class ReplyState:
 
     def sample(self) -> Sample:
         """The finished reply."""
-        return Sample(tuple(self.ids), tuple(self.log_probs), tuple(self.sampled), self.finish)
+        return Sample(tuple(self.ids), tuple(self.log_probs), tuple(self.sampled), self.finish, self.entropy)
+
+    @property
+    def lacks_entropy(self) -> bool:
+        """True if it is asked for and the next token is the first that is chosen."""
+        return self.entropy is not None and not any(self.sampled)
 
 
 def choose(policy: Policy, states: Sequence[ReplyState], hidden: Tensor) -> None:
@@ -110,6 +116,11 @@ def choose(policy: Policy, states: Sequence[ReplyState], hidden: Tensor) -> None
                 f"policy {policy.label!r} gives scores that are not finite for request {broken[0]!r} and"
                 f" {len(broken) - 1} more; expected finite scores: its weights are broken, take a checkpoint"
             )
+        asking = [row for row, state in enumerate(chosen) if state.lacks_entropy]
+        if asking:
+            told = entropies(logits[asking], [chosen[row].request.temperature for row in asking])
+            for row, entropy in zip(asking, told, strict=True):
+                chosen[row].entropy = entropy
         draws = draw(
             logits,
             [state.request.temperature for state in chosen],

@@ -32,12 +32,28 @@ def draw(logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float
         temperatures: N numbers > 0.
         uniforms: N numbers in [0, 1).
     """
-    if len(set(temperatures)) == 1:
-        scaled = logits if temperatures[0] == 1.0 else logits / temperatures[0]
-    else:
-        scaled = logits / torch.tensor(temperatures, dtype=torch.float32, device=logits.device)[:, None]
-    log_probs = torch.log_softmax(scaled, -1)
+    log_probs = _log_probs(logits, temperatures)
     mass = log_probs.double().exp().cumsum(-1)
     wanted = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * mass[:, -1:]
     columns = torch.searchsorted(mass, wanted, right=True).clamp_max_(logits.shape[1] - 1)
     return Draws(columns.squeeze(1).tolist(), log_probs.gather(1, columns).squeeze(1).tolist())
+
+
+def entropies(logits: Tensor, temperatures: Sequence[float]) -> list[float]:
+    """Entropy in nats of the distribution that each row is drawn from: -sum p log p.
+
+    Args:
+        logits: (N, A) float32, finite.
+        temperatures: N numbers > 0.
+    """
+    log_probs = _log_probs(logits, temperatures).double()
+    return [float(entropy) for entropy in torch.special.entr(log_probs.exp()).sum(-1)]
+
+
+def _log_probs(logits: Tensor, temperatures: Sequence[float]) -> Tensor:
+    """(N, A) under each row's temperature."""
+    if len(set(temperatures)) == 1:
+        scaled = logits if temperatures[0] == 1.0 else logits / temperatures[0]
+    else:
+        scaled = logits / torch.tensor(temperatures, dtype=torch.float32, device=logits.device)[:, None]
+    return torch.log_softmax(scaled, -1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
-from coplay.games import Fields, FreeText, Move, Number, Observation, derive_seed, nearest
+from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
 from coplay.games.trust_and_split import HANDS
 
 LINE = "Let us share fairly."
@@ -72,10 +72,17 @@ class Script:
 
 
 def _random(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
-    """Any move of the grammar, each equally likely."""
-    grammar = observation.grammar
+    """Any move of the grammar, each equally likely; of several kinds of moves, first the kind."""
     branch = (key.branch,) if key.branch else ()
-    lot = (agent.seat.seed, key.step, key.attempt, *branch)
+    return _drawn(observation.grammar, (agent.seat.seed, key.step, key.attempt, *branch))
+
+
+def _drawn(grammar: Grammar, lot: tuple[int | str, ...]) -> Any:
+    if isinstance(grammar, OneOf):
+        name = grammar.names[derive_seed(*lot, "kind") % len(grammar.names)]
+        return {name: _drawn(grammar.option(name), (*lot, name))}
+    if isinstance(grammar, FreeText):
+        return LINE[: grammar.max_characters].strip()
     labels = grammar.labels()
     if labels is not None:
         action = grammar.parse(labels[derive_seed(*lot) % len(labels)])
@@ -86,8 +93,10 @@ def _random(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any
         numbers = range(least, most + 1) if grammar.values is None else grammar.values
         return numbers[derive_seed(*lot) % len(numbers)]
     if isinstance(grammar, Fields):
-        size = grammar.high - grammar.low + 1
-        return {name: grammar.low + derive_seed(*lot, name) % size for name in grammar.names}
+        return {
+            name: grammar.low + derive_seed(*lot, name) % (high - grammar.low + 1)
+            for name, high in zip(grammar.names, grammar.highs(), strict=True)
+        }
     raise AgentGameError(
         f"agent 'random' cannot draw from {grammar!r}; expected a grammar that lists its labels"
     )
@@ -221,6 +230,11 @@ SCRIPTED: dict[str, Script] = {
 }
 
 
+def scripted_players(game: str) -> list[str]:
+    """Names of the scripted agents that have a rule for a game."""
+    return [name for name, script in SCRIPTED.items() if script.games is None or game in script.games]
+
+
 def scripted_agent(name: str) -> AgentFactory:
     """The factory of the scripted agent called `name`; it refuses seats in games the agent has no rule for.
 
@@ -236,9 +250,7 @@ def scripted_agent(name: str) -> AgentFactory:
 
     def sit_down(seat: Seat) -> ScriptedAgent:
         if script.games is not None and seat.game not in script.games:
-            able = tuple(
-                other for other, each in SCRIPTED.items() if each.games is None or seat.game in each.games
-            )
+            able = tuple(scripted_players(seat.game))
             raise AgentGameError(
                 f"agent {name!r} has no rule for game {seat.game!r}; expected one of"
                 f" {tuple(sorted(script.games))!r}, or an agent for this game: {able!r}"

@@ -12,6 +12,7 @@ from coplay.games.grammar import (
     MalformedReason,
     Move,
     Number,
+    OneOf,
     grammar_from_json,
 )
 from coplay.games.iterated_matrix import IteratedMatrix
@@ -53,6 +54,7 @@ __all__ = [
     "Move",
     "Number",
     "Observation",
+    "OneOf",
     "Split",
     "StepOutcome",
     "TrustAndSplit",

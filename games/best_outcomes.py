@@ -15,7 +15,7 @@ def division_yardsticks(
     players: Sequence[str], values: Sequence[Sequence[float]], stock: float
 ) -> dict[str, Any]:
     """`best_total` of a division, and between two players the `efficient_line`, as `info` has them."""
-    told: dict[str, Any] = {"best_total": float(division_best_total(values, stock))}
+    told: dict[str, Any] = {"best_total": _whole(division_best_total(values, stock))}
     if len(players) == 2:
         told["efficient_line"] = _named(players, division_corners(values, stock))
     return told
@@ -28,11 +28,17 @@ def matrix_yardsticks(
     if len(players) != 2:
         return {}
     best = max(one + other for row in table for one, other in row)
-    return {"best_total": float(best), "efficient": _named(players, efficient_cells(table))}
+    return {"best_total": _whole(best), "efficient": _named(players, efficient_cells(table))}
 
 
-def _named(players: Sequence[str], vectors: Corners) -> list[dict[str, float]]:
-    return [dict(zip(players, vector, strict=True)) for vector in vectors]
+def _named(players: Sequence[str], vectors: Corners) -> dict[str, list[float]]:
+    columns = zip(*vectors, strict=True)
+    return {player: [*map(_whole, column)] for player, column in zip(players, columns, strict=True)}
+
+
+def _whole(number: float) -> float:
+    """As an int where it is one: every step's info is checked for what JSON cannot hold, floats one by one."""
+    return int(number) if number == int(number) else float(number)
 
 
 def division_best_total(values: Sequence[Sequence[float]], stock: float) -> float:

@@ -22,6 +22,7 @@ from coplay.games.answers import (
 )
 from coplay.games.moves import Action, Grammar, Malformed, MalformedReason, Move
 from coplay.games.names import nearest
+from coplay.games.one_of import OneOf
 from coplay.games.quantities import Fields, Number
 from coplay.games.replies import CLOSING_PUNCTUATION
 
@@ -35,6 +36,7 @@ __all__ = [
     "MalformedReason",
     "Move",
     "Number",
+    "OneOf",
     "grammar_from_json",
 ]
 
@@ -174,7 +176,7 @@ def grammar_from_json(data: Mapping[str, Any]) -> Grammar:
         ValueError: if `data` describes no grammar of this package.
     """
     fields = {
-        key: tuple(value) if isinstance(value, list) else value
+        key: tuple(map(_from_json, value)) if isinstance(value, list) else value
         for key, value in data.items()
         if key != "kind"
     }
@@ -183,6 +185,7 @@ def grammar_from_json(data: Mapping[str, Any]) -> Grammar:
         "number": Number,
         "fields": Fields,
         "free_text": FreeText,
+        "one_of": OneOf,
     }
     kind = str(data.get("kind"))
     if kind not in kinds:
@@ -190,3 +193,8 @@ def grammar_from_json(data: Mapping[str, Any]) -> Grammar:
             f"grammar of kind {kind!r} is unknown; expected one of {tuple(kinds)!r}{nearest(kind, kinds)}"
         )
     return kinds[kind](**fields)
+
+
+def _from_json(value: Any) -> Any:
+    """A part of a grammar's description: itself, or the grammar it describes."""
+    return grammar_from_json(value) if isinstance(value, dict) else value

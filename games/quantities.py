@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Any
 
 from coplay.games.answers import (
@@ -121,13 +122,14 @@ class Number(Grammar):
 class Fields(Grammar):
     """One whole number from `low` to `high` for each name; the value is a dict from name to number.
 
-    The answer reads "10 hats 0 books 5 balls", in any order; commas, "and" and a missing plural s are fine.
-    `bare` answers read "10 0 5", in the order of names. A missing, repeated or unknown name is malformed.
+    `high` may be one number for each name. The answer reads "10 hats 0 books 5 balls", in any order; commas, "and"
+    and a missing plural s are fine. `bare` answers read "10 0 5", in the order of names. A missing, repeated or
+    unknown name is malformed.
     """
 
     names: tuple[str, ...]
     low: int
-    high: int
+    high: int | tuple[int, ...]
     tag: str | None = None
     bare: bool = False
 
@@ -139,8 +141,22 @@ class Fields(Grammar):
             raise ValueError(
                 f"names {self.names!r}; expected single words (not 'and'), at least one, all different"
             )
-        if not 0 <= self.low <= self.high < LARGEST:
-            raise ValueError(f"low {self.low}, high {self.high}; expected 0 <= low <= high < {LARGEST}")
+        highs = self.highs()
+        if len(highs) != len(self.names) or not all(0 <= self.low <= high < LARGEST for high in highs):
+            raise ValueError(
+                f"low {self.low}, high {self.high}; expected 0 <= low <= high < {LARGEST}, and one high or as many"
+                f" as there are names"
+            )
+
+    def highs(self) -> tuple[int, ...]:
+        """The greatest number of each name."""
+        return self.high if isinstance(self.high, tuple) else (self.high,) * len(self.names)
+
+    def _in_range(self, value: Mapping[str, Any]) -> bool:
+        return all(
+            type(value[name]) is int and self.low <= value[name] <= high
+            for name, high in zip(self.names, self.highs(), strict=True)
+        )
 
     def parse(self, text: str) -> Action:
         """Understand a finished reply."""
@@ -168,19 +184,13 @@ class Fields(Grammar):
             return unknown_answer(self.tag, content)
         found = dict(zip(names, values, strict=True))
         value = {name: found[name] for name in self.names}
-        if not all(number is not None and self.low <= number <= self.high for number in value.values()):
+        if not self._in_range(value):
             return Malformed(reason="out_of_range", text=content)
         return Move(value=value, text=self.write(value))
 
     def write(self, value: Any) -> str:
         """The canonical reply for numbers by name."""
-        if (
-            not isinstance(value, Mapping)
-            or value.keys() != set(self.names)
-            or not all(
-                type(value[name]) is int and self.low <= value[name] <= self.high for name in self.names
-            )
-        ):
+        if not isinstance(value, Mapping) or value.keys() != set(self.names) or not self._in_range(value):
             raise ValueError(
                 f"{value!r} is no move; expected a number from {self.low} to {self.high} for each of"
                 f" {self.names!r}"
@@ -191,12 +201,10 @@ class Fields(Grammar):
 
     def listed_values(self) -> tuple[dict[str, int], ...] | None:
         """All values, if few."""
-        if (self.high - self.low + 1) ** len(self.names) > MAX_LABELS:
+        if prod(high - self.low + 1 for high in self.highs()) > MAX_LABELS:
             return None
-        numbers = range(self.low, self.high + 1)
-        return tuple(
-            dict(zip(self.names, each, strict=True)) for each in product(numbers, repeat=len(self.names))
-        )
+        numbers = (range(self.low, high + 1) for high in self.highs())
+        return tuple(dict(zip(self.names, each, strict=True)) for each in product(*numbers))
 
     def labels(self) -> tuple[str, ...] | None:
         """Every canonical reply, if few."""
@@ -205,7 +213,12 @@ class Fields(Grammar):
     def describe(self) -> str:
         """What to reply."""
         pattern = " ".join("x" if self.bare else f"x {name}" for name in self.names)
-        return f"numbers x from {self.low} to {self.high}, written {wrap_answer(self.tag, pattern)}"
+        most: int | str
+        if isinstance(self.high, tuple):
+            most = " ".join(f"{high} {name}" for name, high in zip(self.names, self.high, strict=True))
+        else:
+            most = self.high
+        return f"numbers x from {self.low} to {most}, written {wrap_answer(self.tag, pattern)}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with `kind`."""
@@ -213,7 +226,7 @@ class Fields(Grammar):
             "kind": "fields",
             "names": list(self.names),
             "low": self.low,
-            "high": self.high,
+            "high": list(self.high) if isinstance(self.high, tuple) else self.high,
             "tag": self.tag,
             "bare": self.bare,
         }

@@ -29,6 +29,7 @@ from coplay.rollout_tree.trajectories import (
     branch_trajectories,
     build_trajectories,
 )
+from coplay.rollout_tree.values import ValueReader, ValueRow
 from coplay.rollout_tree.writer import RolloutWriter
 
 __all__ = [
@@ -51,6 +52,8 @@ __all__ = [
     "Trajectory",
     "Turn",
     "ValuePoint",
+    "ValueReader",
+    "ValueRow",
     "behaviour_rates",
     "branch_steps",
     "branch_trajectories",

@@ -1,22 +1,23 @@
-"""Which replies are resampled, and what an episode keeps for it while it is played."""
+"""Which replies are resampled, and where a branch starts."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from coplay.agents.base import Agent
 from coplay.games import Action, derive_seed
-from coplay.games.chance import SEED_BITS
 from coplay.games.names import nearest
-from coplay.rollout_tree.records import Step, Turn
+from coplay.rollout_tree.records import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchPlan:
-    """Where the main lines of a collect fork, and how each branch is played on.
+    """Where the lines of a collect fork, and how each branch is played on.
 
-    A fork is a step of the main line and a player: his reply is sampled anew, the others' moves of that step are
-    held. Places are known before anyone replies there, never by outcome (rule 11). Branches do not fork again.
+    A fork is a step of a line and a player: his reply is sampled anew, the others' moves of that step are held.
+    Whether it is one depends on nothing that follows the replies of that step (rule 11): bounds on what is known
+    before a reply are fixed numbers, since a rank among the places of an episode would depend on its later ones.
 
     Raises:
         ValueError: if a number is out of its range.
@@ -28,6 +29,14 @@ class BranchPlan:
     """Fork in every k-th tick (round where declared, else step), from the first on; 1: in all."""
     share: float = 1.0
     """Share of those (step, player) that are drawn to be forks, each by a coin of its own (law 7)."""
+    min_entropy: float | None = None
+    """Fork only where the policy's entropy at the first token it chooses is at least this many nats."""
+    max_entropy: float | None = None
+    """Fork only where it is at most this."""
+    min_value: float | None = None
+    """Fork only where a critic's value of the player, before he replies, is at least this."""
+    max_value: float | None = None
+    """Fork only where it is at most this."""
     num_alternatives: int = 1
     """Branches at each fork, besides the reply taken."""
     horizon: int | None = None
@@ -36,16 +45,47 @@ class BranchPlan:
     """Draw later luck anew in every branch; False: the main line's draws (common random numbers)."""
     max_branches: int | None = None
     """Most branches of an episode, spent on whole forks from the first step on; None: no limit."""
+    max_branch_tokens: int | None = None
+    """Sampled tokens of an episode's branches from which on no further step forks (`Forking`); None: no limit."""
+    depth: int = 1
+    """1: the main line forks; 2: its branches fork as well, after their first step; and so on."""
 
     def __post_init__(self) -> None:
-        counts = {"every": self.every, "num_alternatives": self.num_alternatives, "horizon": self.horizon}
-        for name, count in counts.items():
+        for name in ("every", "num_alternatives", "horizon", "max_branch_tokens", "depth"):
+            count = getattr(self, name)
             if count is not None and count < 1:
                 raise ValueError(f"branching.{name} is {count}; expected at least 1")
+        for signal in ("entropy", "value"):
+            low, high = getattr(self, f"min_{signal}"), getattr(self, f"max_{signal}")
+            if not all(bound is None or isfinite(bound) for bound in (low, high)) or (
+                low is not None and high is not None and low > high
+            ):
+                raise ValueError(
+                    f"branching.min_{signal} is {low} and branching.max_{signal} is {high}; expected finite numbers,"
+                    " the first no greater than the second"
+                )
         if not 0 < self.share <= 1:
             raise ValueError(f"branching.share is {self.share}; expected a number above 0, at most 1")
         if self.max_branches is not None and self.max_branches < 0:
             raise ValueError(f"branching.max_branches is {self.max_branches}; expected at least 0")
+
+    @property
+    def reads_entropy(self) -> bool:
+        """True if places depend on the entropy of replies."""
+        return self.min_entropy is not None or self.max_entropy is not None
+
+    @property
+    def reads_value(self) -> bool:
+        """True if places depend on a critic's values."""
+        return self.min_value is not None or self.max_value is not None
+
+    def admits_entropy(self, entropy: float | None) -> bool:
+        """True if it lies within the bounds; without bounds always, where it is not known else never."""
+        return _within(entropy, self.min_entropy, self.max_entropy)
+
+    def admits_value(self, value: float | None) -> bool:
+        """The same for what a critic says."""
+        return _within(value, self.min_value, self.max_value)
 
     def check_players(self, players: Sequence[str]) -> None:
         """Refuse names that the game does not have.
@@ -61,17 +101,26 @@ class BranchPlan:
                 )
 
 
+def _within(known: float | None, low: float | None, high: float | None) -> bool:
+    if low is None and high is None:
+        return True
+    return known is not None and (low is None or low <= known) and (high is None or known <= high)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Luck:
-    """What the coins of an episode's forks are a function of, besides step and player."""
+    """What the coins of a line's forks are a function of, besides step and player."""
 
     run_seed: int
     iteration: int
     episode: str
+    branch: str
+    """Empty on the main line."""
 
     def coin(self, step: int, player: str) -> int:
         """Uniform in [0, 2^SEED_BITS)."""
-        return derive_seed(self.run_seed, "fork", self.iteration, self.episode, step, player)
+        line = (self.branch,) if self.branch else ()
+        return derive_seed(self.run_seed, "fork", self.iteration, self.episode, step, player, *line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,26 +134,17 @@ class Moment:
     """Forks that never reply themselves."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Place:
-    """A step of the main line at which players were drawn to be resampled."""
-
-    tick: int
-    players: tuple[str, ...]
-    """In the order in which a budget is spent on them."""
-    before: Moment
-    actions: Mapping[str, Action] | None = None
-    """What was played; None until the step is complete."""
-    agents_after: Mapping[str, Agent] | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a branch leaves the main line."""
+    """Where a branch leaves its line: the main line, or another branch."""
 
     branch: str
+    line: str
+    """Empty for the main line, else the name of the branch that it leaves."""
+    level: int
+    """1: it leaves the main line; 2: a branch of that; and so on."""
     step: int
-    """Step of the main line in whose place the branch's first step stands."""
+    """Step of the line in whose place the branch's first step stands."""
     player: str
     """Whose reply is sampled anew."""
     before: Moment
@@ -117,85 +157,9 @@ class Origin:
     fresh_luck: bool
     last_tick: int | None
     """Tick after which the branch is cut; None: never."""
+    facts: Mapping[str, float | int] = field(default_factory=dict)
+    """Why the place was chosen and where all siblings are cut: `branch_fork` in the info of the first step."""
 
-
-class Forks:
-    """Keeps what branches of one episode start from, while its main line is played."""
-
-    def __init__(self, plan: BranchPlan, luck: Luck) -> None:
-        self._plan, self._luck = plan, luck
-        self._places: dict[int, _Place] = {}
-
-    def before(
-        self,
-        step: int,
-        tick: int,
-        state: Any,
-        movers: tuple[str, ...],
-        snapshot: Callable[[], Mapping[str, Agent]],
-    ) -> None:
-        """Keep the episode as it stands before a step, if somebody is drawn there."""
-        drawn = self._drawn(step, tick, movers)
-        if drawn:
-            last = self._places.get(step - 1)
-            agents = snapshot() if last is None or last.agents_after is None else last.agents_after
-            moment = Moment(state=state, round=tick, movers=movers, agents=agents)
-            self._places[step] = _Place(tick=tick, players=drawn, before=moment)
-
-    def after(
-        self, step: int, actions: Mapping[str, Action], snapshot: Callable[[], Mapping[str, Agent]]
-    ) -> None:
-        """Keep what was played at a step and the agents as they stand after it, if the step is a fork."""
-        place = self._places.get(step)
-        if place is not None:
-            place.actions, place.agents_after = actions, snapshot()
-
-    def origins(self, steps: Sequence[Step]) -> tuple[Origin, ...]:
-        """All branches of a complete main line, by step, then by coin, then by number."""
-        plan, found = self._plan, list[Origin]()
-        for number, place in sorted(self._places.items()):
-            if number >= len(steps) or place.actions is None or place.agents_after is None:
-                continue  # the main line ended before this step was complete
-            held = _held(steps[number])
-            for player in place.players:
-                if plan.players is None and not _has_tokens(steps[number], player):
-                    continue
-                if plan.max_branches is not None and len(found) + plan.num_alternatives > plan.max_branches:
-                    return tuple(found)
-                found += [
-                    Origin(
-                        branch=f"s{number}.{player}.{alternative}",
-                        step=number,
-                        player=player,
-                        before=place.before,
-                        agents_after=place.agents_after,
-                        held=tuple(turn for turn in held if turn.player != player),
-                        actions={name: action for name, action in place.actions.items() if name != player},
-                        fresh_luck=plan.fresh_luck,
-                        last_tick=None if plan.horizon is None else place.tick + plan.horizon - 1,
-                    )
-                    for alternative in range(1, plan.num_alternatives + 1)
-                ]
-        return tuple(found)
-
-    def _drawn(self, step: int, tick: int, movers: Sequence[str]) -> tuple[str, ...]:
-        """Who is to be resampled at a step, by ascending coin; known before anyone replies."""
-        plan = self._plan
-        if tick % plan.every:
-            return ()
-        coins = {
-            player: self._luck.coin(step, player)
-            for player in movers
-            if plan.players is None or player in plan.players
-        }
-        drawn = [player for player, coin in coins.items() if coin < plan.share * (1 << SEED_BITS)]
-        return tuple(sorted(drawn, key=lambda player: (coins[player], player)))
-
-
-def _held(step: Step) -> tuple[Turn, ...]:
-    """The turns of a step of the main line as a branch holds them: they train there, once."""
-    return tuple([replace(turn, trains_once_for=str(step.id)) for turn in step.turns])
-
-
-def _has_tokens(step: Step, player: str) -> bool:
-    return any(turn.segments for turn in step.turns if turn.player == player)
+    def is_cut(self, tick: int, *, ended: bool) -> bool:
+        """True if the branch has reached its horizon with a step of this tick, which has ended or not."""
+        return self.last_tick is not None and ended and tick >= self.last_tick

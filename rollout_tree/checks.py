@@ -11,7 +11,7 @@ from coplay.games import GameSpec, Grammar, Observation, StepOutcome
 from coplay.rollout_tree.json_text import plain
 
 _FINISHES = frozenset(get_args(Finish))
-_INT, _FLOAT = frozenset({int}), frozenset({float})
+_INT, _FLOAT, _BOOL = frozenset({int}), frozenset({float}), frozenset({bool})
 _LARGEST_ID = 2**31 - 1
 
 
@@ -58,6 +58,8 @@ def check_reply(reply: Reply, policy: str) -> None:
             f"the agent answered {reply!r}; expected text and tokenizer of type str, a bool fresh_context, a"
             f" Sampling or None, and a finish of {sorted(_FINISHES)}"
         )
+    if reply.entropy is not None and not (_all([reply.entropy], _FLOAT, Real) and isfinite(reply.entropy)):
+        raise ValueError(f"a reply has the entropy {reply.entropy!r}; expected a finite number or None")
     for segment in reply.segments:
         check_segment(segment)
 
@@ -97,7 +99,7 @@ def check_outcome(outcome: StepOutcome, spec: GameSpec) -> None:
         TypeError: if a flag is no bool, or the info holds no names.
     """
     rewards = outcome.rewards
-    if len(rewards) != len(spec.players) or not all(player in rewards for player in spec.players):
+    if len(rewards) != len(spec.players) or not all(map(rewards.__contains__, spec.players)):
         raise ValueError(
             f"step rewarded {sorted(rewards)}; expected exactly the players {list(spec.players)}"
         )
@@ -106,7 +108,7 @@ def check_outcome(outcome: StepOutcome, spec: GameSpec) -> None:
     if outcome.terminated and outcome.truncated:
         raise ValueError("step ended the game as terminated and as truncated; expected one of them")
     flags = (outcome.terminated, outcome.truncated, outcome.round_ended)
-    if not all(flag is True or flag is False for flag in flags):
+    if not _BOOL.issuperset(map(type, flags)):
         raise TypeError(f"step gave terminated, truncated, round_ended = {flags!r}; expected True or False")
     if not isinstance(outcome.info, Mapping):
         raise TypeError(f"step gave the info {outcome.info!r}; expected a mapping by name")

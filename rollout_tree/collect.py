@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from coplay.agents.base import ContextOverflowError, Reply
+from coplay.rollout_tree.branching import BranchPlan
+from coplay.rollout_tree.budget import Schedule
 from coplay.rollout_tree.grafting import make_tree
 from coplay.rollout_tree.plan import CollectPlan, Progress
-from coplay.rollout_tree.play import Ask, Play
+from coplay.rollout_tree.play import Play
 from coplay.rollout_tree.records import RolloutTree
+from coplay.rollout_tree.replies import Ask
+from coplay.rollout_tree.values import values_before
 
 
 class TooManyFailedEpisodes(RuntimeError):
@@ -40,14 +44,16 @@ def collect_sync(plan: CollectPlan) -> list[RolloutTree]:
 async def collect(plan: CollectPlan) -> list[RolloutTree]:
     """Play all episodes of a plan to their end, and then all branches that it asks for.
 
-    Main lines are over before a branch begins, so branches change nothing about them. A branch that fails is
-    recorded as failed; its main line and its siblings stay.
+    Lines are over before a branch of them begins, so branches change nothing about them. A branch that fails is
+    recorded as failed; its line and its siblings stay, and it does not fork.
 
     Returns:
         One tree for each episode, sorted by id, failed ones included.
 
     Raises:
-        TooManyFailedEpisodes: as soon as more than `max_failed_share` of the episodes, or of the branches, have failed.
+        TooManyFailedEpisodes: as soon as more than `max_failed_share` of the episodes, or of the branches begun, have
+            failed.
+        ValueError: if branches are to be chosen by entropy or value and a player has none.
     """
     spec, branching = plan.game.spec, plan.branching
     mains = [
@@ -57,10 +63,7 @@ async def collect(plan: CollectPlan) -> list[RolloutTree]:
     lines = _Lines(plan, mains)
     await lines.play(mains)
     if branching is not None:
-        for main in mains:
-            made = [Play(plan.game, spec, main.plan, origin=origin) for origin in main.origins()]
-            lines.branches[main] = made
-        await lines.play([branch for made in lines.branches.values() for branch in made])
+        await lines.branch(branching)
     return lines.trees()
 
 
@@ -68,43 +71,73 @@ class _Lines:
     """The main lines and branches of one collect, and how far they have come."""
 
     def __init__(self, plan: CollectPlan, mains: Sequence[Play]) -> None:
-        self.branches: dict[Play, list[Play]] = {}
         self._plan, self._mains = plan, mains
+        self._schedules: dict[Play, Schedule] = {}
+        self._begun: list[Play] = []
+        """All branches so far."""
+        self._failed: list[Play] = []
+        """Of what is played now, main lines or branches."""
         self._num_failed = self._num_turns = 0
 
     def trees(self) -> list[RolloutTree]:
         """Everything played so far."""
-        return [make_tree(self._plan.game.name, main, self.branches.get(main, ())) for main in self._mains]
+        return [
+            make_tree(
+                self._plan.game.name, main, self._schedules[main].branches if main in self._schedules else ()
+            )
+            for main in self._mains
+        ]
+
+    async def branch(self, branching: BranchPlan) -> None:
+        """Play the branches of all lines, then theirs, until no schedule has more."""
+        plan = self._plan
+        self._num_failed, self._failed = len(self._failed), []
+        self._schedules = {main: Schedule(branching, main) for main in self._mains}
+        over: list[tuple[Schedule, Play]] = [(schedule, main) for main, schedule in self._schedules.items()]
+        while True:
+            told = values_before(branching, plan.values, over)
+            for (schedule, line), values in zip(over, told, strict=True):
+                schedule.add(line, values)
+            over = [
+                (schedule, Play(plan.game, plan.game.spec, main.plan, branching=branching, origin=origin))
+                for main, schedule in self._schedules.items()
+                for origin in schedule.next()
+            ]
+            if not over:
+                return
+            for schedule, line in over:
+                schedule.begin([line])
+            self._begun += [line for _, line in over]
+            await self.play([line for _, line in over])
 
     async def play(self, plays: Sequence[Play]) -> None:
         """Play all of them to their end, wave by wave."""
-        plan, failed = self._plan, list[Play]()
+        plan, failed = self._plan, self._failed
         for play in plays:
             _settle(play, _caught(play, play.start), failed)
         live = [play for play in plays if play.asks]
         while live:
-            self._stop_if_too_many(plays, failed)
+            self._stop_if_too_many()
             self._num_turns += sum([len(play.asks) for play in live])
             await _wave(plan, live, failed)
             live = [play for play in live if play.asks]
             if plan.on_wave is not None:
-                plan.on_wave(self._progress(plays, live, failed))
-        self._stop_if_too_many(plays, failed)
-        self._num_failed = len(failed)
+                plan.on_wave(self._progress(live))
+        self._stop_if_too_many()
 
-    def _progress(self, plays: Sequence[Play], live: Sequence[Play], failed: Sequence[Play]) -> Progress:
-        num_episodes, num_done, main = len(self._mains), len(plays) - len(live), plays[0].origin is None
+    def _progress(self, live: Sequence[Play]) -> Progress:
+        num_episodes, num_branches, main = len(self._mains), len(self._begun), not self._begun
         return Progress(
             num_episodes=num_episodes,
-            num_done=num_done if main else num_episodes,
-            num_failed=len(failed) if main else self._num_failed,
+            num_done=num_episodes - len(live) if main else num_episodes,
+            num_failed=len(self._failed) if main else self._num_failed,
             num_turns=self._num_turns,
-            num_branches=0 if main else len(plays),
-            num_branches_done=0 if main else num_done,
+            num_branches=num_branches,
+            num_branches_done=0 if main else num_branches - len(live),
         )
 
-    def _stop_if_too_many(self, plays: Sequence[Play], failed: Sequence[Play]) -> None:
-        plan = self._plan
+    def _stop_if_too_many(self) -> None:
+        plan, failed, plays = self._plan, self._failed, self._begun or self._mains
         if not failed or len(failed) <= plan.max_failed_share * len(plays):
             return
         first = failed[0]

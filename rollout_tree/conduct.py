@@ -2,9 +2,9 @@
 
 What a game means is what it says in a step's `info`, by these keys; a game that says nothing has no such number:
 `cooperated` (player -> true or false), `agreed` (true or false), `best_total` (the largest joint reward that
-step could have paid), `efficient` (a list of player -> reward: the reward vectors of that step on which no
-player can gain without another's loss), `efficient_line` (likewise, where all vectors on the lines from one to
-the next are such).
+step could have paid), `efficient` (player -> list of rewards: the first of all players, the second and so on are
+the reward vectors of that step on which no player can gain without another's loss), `efficient_line` (likewise,
+where all vectors on the lines from one to the next are such).
 """
 
 from collections import defaultdict
@@ -142,11 +142,13 @@ def _best_total(step: Step) -> float | None:
     return float(told)
 
 
-def _vectors(told: Any, players: Sequence[str]) -> list[list[float]]:
-    """All vectors, or none where one of them is not of all players."""
-    vectors = [_vector(one, players) for one in told] if isinstance(told, list | tuple) else []
-    known = [vector for vector in vectors if vector is not None]
-    return known if len(known) == len(vectors) else []
+def _vectors(told: Any, players: Sequence[str]) -> list[tuple[float, ...]]:
+    """The vectors of columns by player; none where one has no column, or another number of rewards."""
+    columns = [told.get(player) for player in players] if isinstance(told, Mapping) else []
+    known = [column for column in columns if isinstance(column, list | tuple)]
+    fits = len(known) == len(columns) and len({len(column) for column in known}) == 1
+    numbers = all(isinstance(number, int | float) for column in known for number in column)
+    return list(zip(*known, strict=True)) if fits and numbers else []
 
 
 def _vector(values: Any, players: Sequence[str]) -> list[float] | None:

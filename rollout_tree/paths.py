@@ -73,7 +73,7 @@ class Fork:
     """Where one player's reply was sampled several times."""
 
     step: Step
-    """The step of the main line, with the reply taken."""
+    """The step of the line that forks, with the reply taken; `step.branch` names that line."""
     player: str
     branches: tuple[str, ...]
     """Names of the branches that were played, each with another reply; at least one."""
@@ -103,28 +103,33 @@ def branch_steps(tree: RolloutTree) -> dict[str, tuple[Step, ...]]:
 
 
 def forks(tree: RolloutTree) -> tuple[Fork, ...]:
-    """The forks of the main line, by step and then by the ids of their branches; failed branches are left out.
+    """The forks of the main line by step, then those of its branches and so on; failed branches are left out.
 
     Raises:
-        ValueError: if the links are broken, or a branch does not start beside a step of the main line.
+        ValueError: if the links are broken, or a branch does not start beside a later step of a line.
     """
-    after = {step.parent: step for step in main_line(tree)}
+    lines = {"": main_line(tree)} | branch_steps(tree)
+    line_of = {step.id: name for name, line in lines.items() for step in line}
+    after = {(name, step.parent): step for name, line in lines.items() for step in line}
+    order = {name: place for place, name in enumerate(lines)}
     found: dict[tuple[int, str], list[str]] = {}
-    for branch, line in branch_steps(tree).items():
-        first = line[0]
-        if line[-1].status == "failed":
+    taken: dict[int, Step] = {}
+    for branch, line in lines.items():
+        first = line[0] if line else None
+        if first is None or not branch or line[-1].status == "failed":
             continue
         deviators = {turn.player for turn in first.turns if not turn.trains_once_for}
-        if first.parent not in after or len(deviators) != 1:
+        beside = after.get(("" if first.parent is None else line_of[first.parent], first.parent))
+        if beside is None or len(deviators) != 1:
             raise ValueError(
                 f"branch {branch!r} of episode {tree.episode!r} starts after step {first.parent} with new replies of"
-                f" {sorted(deviators)}; expected a step of the main line and one player"
+                f" {sorted(deviators)}; expected a step of its line beside it and one player"
             )
-        found.setdefault((after[first.parent].id, deviators.pop()), []).append(branch)
-    by_id = {step.id: step for step in after.values()}
-    ordered = sorted(found.items(), key=lambda entry: by_id[entry[0][0]].index)
+        taken[beside.id] = beside
+        found.setdefault((beside.id, deviators.pop()), []).append(branch)
+    ordered = sorted(found.items(), key=lambda one: (order[taken[one[0][0]].branch], taken[one[0][0]].index))
     return tuple(
-        Fork(step=by_id[step], player=player, branches=tuple(branches))
+        Fork(step=taken[step], player=player, branches=tuple(branches))
         for (step, player), branches in ordered
     )
 

@@ -8,6 +8,7 @@ from coplay.agents.base import AgentFactory
 from coplay.games import Game, derive_seed
 from coplay.games.names import nearest
 from coplay.rollout_tree.branching import BranchPlan
+from coplay.rollout_tree.values import ValueReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class Progress:
     num_turns: int
     """Replies so far, in all episodes and their branches."""
     num_branches: int = 0
-    """Branches, known once all main lines are over."""
+    """Branches begun so far."""
     num_branches_done: int = 0
     """Branches that are over, failed ones included."""
 
@@ -49,7 +50,7 @@ class CollectPlan:
 
     Raises:
         ValueError: if an episode is named twice, its seats are not the players of the game, or branches are asked
-            for of somebody else.
+            for of somebody else, or by values that nobody tells.
     """
 
     game: Game[Any]
@@ -61,6 +62,8 @@ class CollectPlan:
     """Share of failed episodes (and of failed branches) above which `collect` raises."""
     branching: BranchPlan | None = None
     """Which replies are resampled once all main lines are over; None: none."""
+    values: ValueReader | None = None
+    """Who tells values, where branches are chosen by them."""
     on_wave: Callable[[Progress], None] | None = None
     """Told after every wave, e.g. to show progress."""
 
@@ -68,6 +71,11 @@ class CollectPlan:
         players = self.game.spec.players
         if self.branching is not None:
             self.branching.check_players(players)
+            if self.branching.reads_value and self.values is None:
+                raise ValueError(
+                    "branches are to be chosen by value and nobody tells values; expected CollectPlan.values, which"
+                    " asks a critic"
+                )
         names = [plan.episode for plan in self.episodes]
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if names.count(name) > 1})

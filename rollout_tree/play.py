@@ -1,7 +1,7 @@
 """One episode while it is played: its bookkeeping between waves. Exceptions pass; `collect` catches them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from coplay.agents.base import Agent, ContextOverflowError, Reply, Seat, TurnKey
@@ -11,24 +11,15 @@ from coplay.games import (
     Game,
     GameSpec,
     Malformed,
-    Observation,
     derive_seed,
 )
-from coplay.rollout_tree.branching import BranchPlan, Forks, Luck, Origin
+from coplay.rollout_tree.branching import BranchPlan, Luck, Origin
 from coplay.rollout_tree.checks import check_outcome, check_reply, movers_in, observed
+from coplay.rollout_tree.forking import Forks
 from coplay.rollout_tree.json_text import plain
 from coplay.rollout_tree.plan import EpisodePlan
 from coplay.rollout_tree.records import Failure, Status, Step, Turn
-from coplay.rollout_tree.replies import ask_again, closing_turn, turn_of, unanswered, understand
-
-
-@dataclass(slots=True)
-class Ask:
-    """A request for one reply."""
-
-    player: str
-    observation: Observation
-    attempt: int
+from coplay.rollout_tree.replies import Ask, ask_again, closing_turn, turn_of, unanswered, understand
 
 
 class Play:
@@ -43,7 +34,7 @@ class Play:
         branching: BranchPlan | None = None,
         origin: Origin | None = None,
     ) -> None:
-        """Prepare a main line that `branching` may fork, or the branch that starts at `origin`."""
+        """Prepare a main line, or the branch that starts at `origin`; either may fork as `branching` says."""
         self.plan = plan
         self.asks: list[Ask] = []
         """Who is to reply now; empty once the episode is over."""
@@ -58,14 +49,22 @@ class Play:
         self._game, self._spec = game, spec
         self._first = 0 if origin is None else origin.step
         self.branch = "" if origin is None else origin.branch
-        luck = Luck(run_seed=plan.run_seed, iteration=plan.iteration, episode=plan.episode)
-        self._forks = None if branching is None else Forks(branching, luck)
+        level = 0 if origin is None else origin.level
+        self.forks: Forks | None = None
+        """What branches of this line start from; None: it does not fork."""
+        if branching is not None and level < branching.depth:
+            luck = Luck(
+                run_seed=plan.run_seed, iteration=plan.iteration, episode=plan.episode, branch=self.branch
+            )
+            self.forks = Forks(branching, luck, origin)
+        self._tells_entropy = branching is not None and branching.reads_entropy
         self._agents: dict[str, Agent] = {}
         self._state: Any = None
         self._round = 0
         self._steps: list[Step] = []
         self._turns: list[Turn] = []
         self._actions: dict[str, Action] = {}
+        self._entropies: dict[str, float] = {}
         self._closing: dict[str, Turn] = {}
 
     def start(self) -> None:
@@ -84,6 +83,7 @@ class Play:
                     players=self._spec.players,
                     episode=plan.episode,
                     seed=seed,
+                    tells_entropy=self._tells_entropy,
                 )
             )
         self.culprit = ""
@@ -158,6 +158,8 @@ class Play:
             value = plain(action.value, "a move")
             recorded = action if value is action.value else replace(action, value=value)
         self._actions[ask.player] = action
+        if reply.entropy is not None and not ask.attempt:
+            self._entropies[ask.player] = reply.entropy
         self._turns.append(
             turn_of(ask.player, ask.observation, reply, recorded, attempt=ask.attempt, penalty=penalty)
         )
@@ -166,8 +168,8 @@ class Play:
         self.culprit = ""
         index, origin = self._index, self.origin
         actions = {player: self._actions[player] for player in self.movers}
-        if self._forks is not None:
-            self._forks.after(index, actions, self._snapshot)
+        if self.forks is not None:
+            self.forks.after(index, actions, self._entropies, self._snapshot)
         fresh = origin is not None and origin.fresh_luck
         luck = Chance(self.plan.group_seed, index + 1, self.branch if fresh else "")
         self._state, outcome = self._game.step(self._state, actions, luck)
@@ -179,8 +181,10 @@ class Play:
             status = "truncated"
         elif outcome.terminated or not self.movers:
             status = "terminated"
-        elif self._cut_after(index, round_ended=outcome.round_ended):
+        elif origin and origin.is_cut(self.tick, ended=outcome.round_ended or not self._spec.has_rounds):
             status, info = "truncated", {**info, "branch_horizon": True}
+        if origin and origin.facts and index == self._first:
+            info = {**info, "branch_fork": dict(origin.facts)}
         self._record(index, status, outcome.rewards, info)
         self._round += outcome.round_ended
         if status == "running":
@@ -189,13 +193,6 @@ class Play:
                     f"the game goes on after step {index}; its max_steps is {self._spec.max_steps}"
                 )
             self._ask(self.movers)
-
-    def _cut_after(self, index: int, *, round_ended: bool) -> bool:
-        """True if a branch has reached its horizon with this step, which the game itself does not end."""
-        last = None if self.origin is None else self.origin.last_tick
-        if last is None:
-            return False
-        return (self._round >= last and round_ended) if self._spec.has_rounds else index >= last
 
     def _snapshot(self) -> dict[str, Agent]:
         """Forks of all agents as they stand."""
@@ -224,7 +221,7 @@ class Play:
             info=info,
         )
         self._steps.append(step)
-        self._turns, self._actions = [], {}
+        self._turns, self._actions, self._entropies = [], {}, {}
 
     @property
     def tick(self) -> int:
@@ -232,8 +229,8 @@ class Play:
         return self._round if self._spec.has_rounds else self._index
 
     def _ask(self, players: Sequence[str]) -> None:
-        if self._forks is not None:
-            self._forks.before(self._index, self.tick, self._state, self.movers, self._snapshot)
+        if self.forks is not None:
+            self.forks.before(self._index, self.tick, self._state, self.movers, self._snapshot)
         for player in players:
             self.asks.append(Ask(player, observed(self._game.observe(self._state, player)), 0))
 
@@ -281,12 +278,6 @@ class Play:
             turns = tuple(self._closing[player] for player in self._spec.players if player in self._closing)
             self._steps[-1] = replace(self._steps[-1], closing=turns)
         self._agents = {}
-
-    def origins(self) -> tuple[Origin, ...]:
-        """The branches that a main line asks for, once it is over; none of a failed one."""
-        if self._forks is None or self.failure is not None:
-            return ()
-        return self._forks.origins(self._steps)
 
     @property
     def players(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What becomes of a reply: which action it is, and what is asked again if it is no move."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from coplay.agents.base import Reply
@@ -16,6 +16,15 @@ _FAULTS = {
     "out_of_range": "Your reply was out of range.",
     "too_long": "Your reply was too long.",
 }
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request for one reply."""
+
+    player: str
+    observation: Observation
+    attempt: int
 
 
 def understand(reply: Reply, grammar: Grammar) -> Action:

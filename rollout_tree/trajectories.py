@@ -33,16 +33,20 @@ class ValuePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """Where a branch leaves the main line."""
+    """Where a branch leaves its line: the main line, or another branch."""
 
     step: int
-    """Id of the step of the main line beside which it starts."""
+    """Id of the step of that line beside which it starts."""
     player: str
     """Whose reply is another there."""
     first: int
     """Id of the branch's first step."""
     tick: int
     """Of both steps."""
+    line: str = ""
+    """Name of the branch that forks; empty for the main line."""
+    last_tick: int | None = None
+    """Tick after which every sibling is cut, the line itself too; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ class Trajectory:
     truncated: bool
     """True: values beyond the last tick count; False: 0 beyond the end."""
     fork: Forked | None = None
-    """Where the path leaves the main line; None on the main line itself."""
+    """Where the path left its line last; None on the main line."""
 
     @property
     def num_ticks(self) -> int:
@@ -109,14 +113,25 @@ def branch_trajectories(tree: RolloutTree) -> tuple[Trajectory, ...]:
     """
     if tree.failure is not None:
         return ()
-    main, lines = main_line(tree), branch_steps(tree)
+    paths, lines, all_forks = {"": main_line(tree)}, branch_steps(tree), forks(tree)
+    forking = {fork.step.branch for fork in all_forks}
     found: list[Trajectory] = []
-    for fork in forks(tree):
-        shared = main[: main.index(fork.step)]
+    for fork in all_forks:  # those of a line stand before those of its branches
+        line = fork.step.branch
         for branch in fork.branches:
             first = lines[branch][0]
-            where = Forked(step=fork.step.id, player=fork.player, first=first.id, tick=first.tick)
-            found += _along(tree, (*shared, *lines[branch]), branch, where)
+            where = Forked(
+                step=fork.step.id,
+                player=fork.player,
+                first=first.id,
+                tick=first.tick,
+                line=line,
+                last_tick=first.info.get("branch_fork", {}).get("last_tick"),
+            )
+            path = (*paths[line][: fork.step.index], *lines[branch])
+            found += _along(tree, path, branch, where)
+            if branch in forking:
+                paths[branch] = path
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from coplay.rollout_tree import RolloutTree, Trajectory, render_text, safe_text
+from coplay.rollout_tree.pieces import Pieces
 from coplay.training.config import RunConfig
 from coplay.training.extract import extract
 from coplay.training.packets import make_packets
@@ -39,7 +40,6 @@ def dry_run(config: RunConfig) -> str:
         _train_once(run, trees, trajectories)
         trained = time.perf_counter()
     generation, training = played - start, trained - played
-    hours = (generation + training) * config.update.num_updates / 3600
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return "\n".join(
         [
@@ -48,10 +48,19 @@ def dry_run(config: RunConfig) -> str:
             *(_dialogue(run, trajectories, player) for player in run.game.spec.players),
             f"row lengths in tokens: {_lengths(trajectories)}",
             f"one iteration: {generation:.2f} s generation, {training:.2f} s training, peak memory {peak:.0f} MiB",
-            f"{config.update.num_updates} updates: about {hours:.2f} h; nothing was written",
+            f"{config.update.num_updates} updates: about"
+            f" {_duration((generation + training) * config.update.num_updates)}; nothing was written",
             "",
         ]
     )
+
+
+def _duration(seconds: float) -> str:
+    """In the largest unit of which there is one at least."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _train_once(run: Run, trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory]) -> None:
@@ -80,7 +89,7 @@ def _dialogue(run: Run, trajectories: Sequence[Trajectory], player: str) -> str:
     pieces = [
         f"[{text}]" if sampled else text
         for text, sampled in zip(
-            run.base.tokenizer.batch_decode([[token] for token in row.ids.tolist()]),
+            Pieces(run.base.tokenizer.backend_tokenizer)(row.ids.tolist()),
             row.sampled.tolist(),
             strict=True,
         )

@@ -134,6 +134,9 @@ def reward_table(one: "Explanation") -> Table:
     for line, words in zip(one.lines, told, strict=True):
         numbers = (line.weight, line.returns, line.product)
         table.add_row(safe_text(words), *map(_number, numbers))
+    for term in one.beyond:
+        numbers = (term.weight, term.amount, term.product)
+        table.add_row(f"value at {term.tick}", *map(_number, numbers))
     table.add_row("return", "", "", _number(one.returns))
     return table
 

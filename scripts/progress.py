@@ -10,6 +10,8 @@ from rich.live import Live
 from rich.table import Table
 
 LINES_PER_RUN = 20
+SHOWN = ("return_per_tick", "cooperation", "malformed")
+"""Measures of `rollout/MEASURE/PLAYER`."""
 
 
 class Progress:
@@ -46,17 +48,22 @@ class Progress:
                 f"{self.title} {done}/{self.num_updates} {self._line()}", highlight=False, soft_wrap=True
             )
 
-    def _numbers(self) -> list[tuple[str, str]]:
-        shown = [(f"return {p}", self._smooth.get(f"rollout/return_per_tick/{p}")) for p in self.players]
-        shown += [(f"cooperation {p}", self._smooth.get(f"rollout/cooperation/{p}")) for p in self.players]
-        shown += [(f"malformed {p}", self._smooth.get(f"rollout/malformed/{p}")) for p in self.players]
-        return [(name, f"{value:.3f}") for name, value in shown if value is not None]
+    def _numbers(self) -> dict[str, dict[str, str]]:
+        """Of each measure, named as in `metrics.jsonl`, what is known of the players."""
+        found = {}
+        for measure in SHOWN:
+            known = {player: self._smooth.get(f"rollout/{measure}/{player}") for player in self.players}
+            if told := {player: f"{value:.3f}" for player, value in known.items() if value is not None}:
+                found[measure] = told
+        return found
 
     def _line(self) -> str:
-        return (
-            " ".join(f"{name} {value}" for name, value in self._numbers())
-            + f" {time.monotonic() - self._start:.0f} s"
-        )
+        numbers = [
+            f"{measure}/{player} {value}"
+            for measure, told in self._numbers().items()
+            for player, value in told.items()
+        ]
+        return " ".join([*numbers, f"{time.monotonic() - self._start:.0f} s"])
 
     def _table(self, done: int) -> Table:
         elapsed = time.monotonic() - self._start
@@ -64,7 +71,8 @@ class Progress:
         table = Table(
             title=f"{self.title}: update {done} of {self.num_updates}, {elapsed:.0f} s, {left:.0f} s to go"
         )
-        for name, _ in self._numbers():
-            table.add_column(name, justify="right")
-        table.add_row(*(value for _, value in self._numbers()))
+        for name in ("", *self.players):
+            table.add_column(name, justify="right" if name else "left")
+        for measure, told in self._numbers().items():
+            table.add_row(measure, *(told.get(player, "") for player in self.players))
         return table

@@ -1,68 +1,92 @@
-"""Advantages from branches: a reply against its siblings, everything before it against the mean over the fork.
+"""Advantages from branches: a reply against its siblings, every other turn against the other games of its group.
 
-Along the main line, backwards, R is what a player has from a tick on given all that was chosen so far. At a fork
-with the alternatives B, all players' together, the mean over the fork is
-
-    W = (R + sum_{b in B} G_b) / (1 + |B|),
-
-which takes the place of R for every earlier turn, recursively (DESIGN rule 11). A player's own reply there, taken
-or alternative, is set against the mean of its siblings, the replies that differ from it in nothing but this player's
-choice; the taken one counts as the mean of R over the other players' alternatives, which hold it.
+A player's own reply at a fork, taken or alternative, is set against the mean of its siblings, the replies that differ
+from it in nothing but this player's choice; the taken one counts as the mean over all lines that hold it. What lines
+have is in `branch_returns`.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, groupby
+from math import inf
 from operator import mul
 
 import torch
 from torch import Tensor
 
-from coplay.training.baselines import RunningMeans, leave_one_out, running_mean_baseline
+from coplay.training.baselines import RunningMeans, running_mean_baseline
+from coplay.training.branch_returns import GameForks, LineReturns
 from coplay.training.credit import discounted_returns
-from coplay.training.masked import keep, masked_mean, segment_sum
-from coplay.training.records import Estimate, ForkPlace, PathKey, TickTable, TurnEstimate, TurnTable
+from coplay.training.masked import keep, segment_sum
+from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate, TurnTable
 from coplay.training.schemes import BranchesEstimator
 
 
 def branches_estimate(
-    settings: BranchesEstimator, table: TickTable, names: Sequence[str], *, running_means: RunningMeans
+    settings: BranchesEstimator,
+    table: TickTable,
+    names: Sequence[str],
+    *,
+    running_means: RunningMeans,
+    values: TickValues | None = None,
 ) -> Estimate:
     """Advantages by tick (what packets carry) and by turn (what tokens are credited with).
 
     By tick every path has its return, later forks averaged, minus the mean of the other games of its group; a path
     whose group has no other game takes the running mean. By turn, replies at forks are set against their siblings.
+    A critic says what lies beyond a horizon and beyond truncated games, and learns these returns.
 
     Args:
         names: key of each row's running mean.
+        values: what a critic read; 0 is taken for players of whom it reads nothing.
+
+    Raises:
+        ValueError: if branches were cut at a horizon and there are no values.
     """
-    own = discounted_returns(table.rewards, discount=settings.discount, mask=table.mask)
     forks = () if table.turns is None else table.turns.forks
-    walk = _Walk(table, own, settings.discount)
-    for _, places in groupby(forks, key=lambda fork: fork.episode):
-        walk.episode(tuple(places))
+    cut = next((fork for fork in forks if fork.last_tick is not None), None)
+    if cut is not None and values is None:
+        raise ValueError(
+            f"branches of episode {cut.episode!r} are cut after tick {cut.last_tick} and no critic says what lies"
+            " beyond; expected a section 'estimator.critic'"
+        )
+    if values is not None:
+        values = TickValues(
+            values=torch.nan_to_num(values.values), bootstrap=torch.nan_to_num(values.bootstrap)
+        )
+    own = discounted_returns(
+        table.rewards,
+        discount=settings.discount,
+        mask=table.mask,
+        bootstrap=None if values is None else values.bootstrap,
+    )
+    lines, games = LineReturns(table, own, settings.discount, values), dict[str, GameForks]()
+    for episode, places in groupby(forks, key=lambda fork: fork.episode):
+        games[episode] = GameForks(tuple(places))
+        lines.game(episode, games[episode])
     is_main = torch.tensor([not key.branch for key in table.keys], dtype=torch.bool)
     main = is_main.nonzero().squeeze(1)
     running = running_mean_baseline(running_means, names, own, mask=table.mask)
     state = running_mean_baseline(
-        running_means, [names[row] for row in main.tolist()], walk.means[main], mask=table.mask[main]
+        running_means, [names[row] for row in main.tolist()], lines.means[main], mask=table.mask[main]
     ).state
-    others, alone = mean_of_others(table, walk.means, table.mask & is_main[:, None])
+    others, alone = mean_of_others(table, lines.means, table.mask & is_main[:, None])
     baseline = keep(torch.where(alone, running.baselines, others), table.mask)
-    returns = keep(walk.returns, table.mask)
-    turns = None if table.turns is None else walk.turns(table.turns, baseline)
-    return Estimate(
+    returns = keep(lines.returns, table.mask)
+    found = Estimate(
         returns=returns,
         baseline=baseline,
         advantages=returns - baseline,
-        targets=None,
+        targets=None if values is None else returns,
+        values=None if values is None else values.values,
         running_means=state,
         metrics={
             "credit/groups_of_one": float((alone & table.mask)[main, :1].sum()),
             "credit/forks": float(len(forks)),
         },
-        turns=turns,
     )
+    return found if table.turns is None else _by_turn(found, lines, games, table, table.turns)
 
 
 def mean_of_others(table: TickTable, means: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,121 +105,75 @@ def mean_of_others(table: TickTable, means: Tensor, counted: Tensor) -> tuple[Te
     return total / count.clamp(min=1), count == 0
 
 
-class _Walk:
-    """Goes through the forks of each episode, last to first."""
-
-    def __init__(self, table: TickTable, own: Tensor, discount: float) -> None:
-        self.returns = own.clone()
-        """(B, S) by tick: of the main line with later ticks' forks averaged, of a branch before its fork the same."""
-        self.means = own.clone()
-        """(B, S) of the main line: with the tick's own forks averaged too."""
-        self._table, self._own, self._discount = table, own, discount
-        self._rows: dict[PathKey, int] = {key: row for row, key in enumerate(table.keys)}
-        self._at_fork: dict[tuple[int, int], tuple[float, float | None]] = {}
-        """(row, step) -> return, and siblings' mean where the player himself was resampled there."""
-        self._after: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        """(row, tick) -> by falling step of the tick's forks, the mean over that fork and all later ones."""
-        self._lines: dict[str, tuple[list[int], list[int]]] = {}
-        """Episode -> steps with forks, and the product of the numbers of lines that leave the first 0, 1, ..."""
-        self._siblings: dict[tuple[int, int], int] = {}
-        """(row, step) -> number of replies the player has there."""
-
-    def episode(self, forks: tuple[ForkPlace, ...]) -> None:
-        """Average one episode's forks into its main line."""
-        episode = forks[0].episode
-        players = [key.player for key in self._rows if key.episode == episode and not key.branch]
-        main = [self._rows[PathKey(episode, "", player)] for player in players]
-        at_step = {step: tuple(places) for step, places in groupby(forks, key=lambda fork: fork.step)}
-        leaving = [1 + sum(len(fork.branches) for fork in places) for places in at_step.values()]
-        self._lines[episode] = (list(at_step), list(accumulate(leaving, mul, initial=1)))
-        by_tick: dict[int, list[int]] = {}
-        for step, places in at_step.items():
-            by_tick.setdefault(places[0].tick, []).append(step)
-        later = torch.zeros(len(main), dtype=self._own.dtype)
-        for tick in range(int(self._table.mask[main[0]].sum()) - 1, -1, -1):
-            value = self._table.rewards[main, tick] + self._discount * later
-            self.returns[main, tick] = value
-            for step in sorted(by_tick.get(tick, ()), reverse=True):
-                value = self._fork(at_step[step], players, main, value)
-            self.means[main, tick] = later = value
-        for fork in forks:
-            for row in (self._rows[PathKey(episode, b, p)] for b in fork.branches for p in players):
-                home = self._rows[PathKey(episode, "", self._table.keys[row].player)]
-                self.returns[row, : fork.tick] = self.returns[home, : fork.tick]
-
-    def _fork(
-        self, forks: Sequence[ForkPlace], players: Sequence[str], main: Sequence[int], taken: Tensor
-    ) -> Tensor:
-        """The mean over the fork by player, and what each reply at the step stands against."""
-        episode, step, tick = forks[0].episode, forks[0].step, forks[0].tick
-        found: dict[str, Tensor] = {}
-        for fork in forks:
-            rows = [[self._rows[PathKey(episode, b, p)] for p in players] for b in fork.branches]
-            found[fork.player] = self._own[torch.tensor(rows), tick]  # (branches of this player, players)
-        everything = torch.cat([taken[None], *found.values()])
-        for place, player in enumerate(players):
-            holding = [taken[None], *(gains for other, gains in found.items() if other != player)]
-            kept = masked_mean(torch.cat(holding)[:, place], None)
-            fork_here = next((fork for fork in forks if fork.player == player), None)
-            if fork_here is None:
-                self._at_fork[main[place], step] = (float(kept), None)
+def _by_turn(
+    found: Estimate, lines: LineReturns, games: dict[str, GameForks], table: TickTable, turns: TurnTable
+) -> Estimate:
+    """Add what is known of every turn that trains; weight 0 elsewhere."""
+    width = turns.steps.shape[1]
+    states = torch.zeros_like(found.baseline)
+    shares = {episode: _Shares(forks) for episode, forks in games.items()}
+    placed = zip(turns.steps.tolist(), turns.ticks.tolist(), strict=True)
+    known_of = zip(lines.returns.tolist(), found.baseline.tolist(), strict=True)
+    cells: list[list[tuple[float, float, float]]] = []
+    for row, (key, (steps, ticks), (returns, baselines)) in enumerate(
+        zip(table.keys, placed, known_of, strict=True)
+    ):
+        forks, share = games.get(key.episode), shares.get(key.episode)
+        first = -1 if forks is None else forks.first.get(key.branch, -1)
+        cell, read = [(0.0, 0.0, 0.0)] * width, -1
+        for place, (step, tick) in enumerate(zip(steps, ticks, strict=True)):
+            if step < 0:
                 continue
-            replies = torch.cat([kept[None], found[player][:, place]])
-            alike = torch.zeros(len(replies), dtype=torch.long)
-            against = replies - leave_one_out(replies[:, None], alike)[:, 0]
-            starts = [(main[place], step)] + [
-                (self._rows[PathKey(episode, branch, player)], first)
-                for branch, first in zip(fork_here.branches, fork_here.first_steps, strict=True)
-            ]
-            for start, reply, mean in zip(starts, replies.tolist(), against.tolist(), strict=True):
-                self._at_fork[start] = (reply, mean)
-                self._siblings[start] = len(replies)
-        mean = masked_mean(everything, None, 0)
-        for place in range(len(players)):
-            self._after.setdefault((main[place], tick), []).append((step, float(mean[place])))
-        return mean
+            is_first, read = tick != read, tick  # V is read before a tick's first reply
+            if step < first or (step == first and (row, step) not in lines.num_replies):
+                continue
+            mean = returns[tick]
+            for forked, value in lines.after.get((row, tick), ()):
+                mean = value if step < forked else mean
+            known, siblings = lines.at_fork.get((row, step), (mean, None))
+            passed = 1 if share is None else share.lines(key.branch, step, tick)
+            weight = 1.0 / (passed * lines.num_replies.get((row, step), 1))
+            cell[place] = (known, baselines[tick] if siblings is None else siblings, weight)
+            if is_first and step != first:  # before its first reply a branch is its line
+                states[row, tick] = 1.0 / passed
+        cells.append(cell)
+    laid = torch.tensor(cells, dtype=found.baseline.dtype)  # (B, U, 3)
+    known, subtracted, weights = laid.reshape(len(cells), width, 3).unbind(2)
+    by_turn = TurnEstimate(returns=known, baseline=subtracted, advantages=known - subtracted, weights=weights)
+    return replace(found, turns=by_turn, state_weights=states)
 
-    def turns(self, turns: TurnTable, baseline: Tensor) -> TurnEstimate:
-        """What is known of every turn that trains; weight 0 elsewhere."""
-        width = turns.steps.shape[1]
-        starts = {
-            (fork.episode, branch): (fork, first)
-            for fork in turns.forks
-            for branch, first in zip(fork.branches, fork.first_steps, strict=True)
-        }
-        places = zip(turns.steps.tolist(), turns.ticks.tolist(), strict=True)
-        values = zip(self.returns.tolist(), baseline.tolist(), strict=True)
-        cells: list[list[tuple[float, float, float]]] = []
-        for row, (key, (steps, ticks), (returns, baselines)) in enumerate(
-            zip(self._table.keys, places, values, strict=True)
-        ):
-            fork, first = starts.get((key.episode, key.branch), (None, 0))
-            found = [(0.0, 0.0, 0.0)] * width
-            for place, (step, tick) in enumerate(zip(steps, ticks, strict=True)):
-                held = fork is not None and step == first and key.player != fork.player
-                if step < 0 or step < first or held:
-                    continue
-                mean = returns[tick]
-                for forked, value in self._after.get((row, tick), ()):
-                    mean = value if step < forked else mean
-                known, siblings = self._at_fork.get((row, step), (mean, None))
-                weight = self._weight(row, key, step, fork)
-                found[place] = (known, baselines[tick] if siblings is None else siblings, weight)
-            cells.append(found)
-        laid = torch.tensor(cells, dtype=baseline.dtype)  # (B, U, 3)
-        known, subtracted, weights = laid.reshape(len(cells), width, 3).unbind(2)
-        return TurnEstimate(
-            returns=known, baseline=subtracted, advantages=known - subtracted, weights=weights
-        )
 
-    def _weight(self, row: int, key: PathKey, step: int, fork: ForkPlace | None) -> float:
-        """1 over the product of all lines at earlier forks and of this player's replies at the turn's own."""
-        forked, lines = self._lines.get(key.episode, ([], [1]))
-        replies = self._siblings.get((row, step))
-        if fork is None:
-            passed = bisect_left(forked, step)
-        elif replies is None:
-            passed = bisect_right(forked, fork.step)
-        else:
-            passed = bisect_left(forked, fork.step)
-        return 1.0 / (lines[passed] * (replies or 1))
+class _Shares:
+    """How many lines of a game a turn shares its weight with."""
+
+    def __init__(self, forks: GameForks) -> None:
+        self._forks = forks
+        self._steps: dict[str, list[int]] = {}
+        self._ends: dict[str, list[float]] = {}
+        """By line, of each fork's lines: the last tick that they reach unless the game ends; it never falls."""
+        self._products: dict[str, list[int]] = {}
+        """By line: of the numbers of lines that leave its first 0, 1, ... forks."""
+        for line in forks.lines:
+            partings = forks.partings.get(line, ())
+            self._steps[line] = [parting.step for parting in partings]
+            self._ends[line] = [inf if parting.cut is None else parting.cut for parting in partings]
+            leaving = [1 + len(parting.branches) for parting in partings]
+            self._products[line] = list(accumulate(leaving, mul, initial=1))
+
+    def lines(self, line: str, step: int, tick: int) -> int:
+        """The product of all lines at forks before a turn; for a reply that is itself an alternative, its line's.
+
+        Only forks whose lines reach the turn's tick count: beyond a horizon a line has no siblings that stand for it.
+        """
+        found, home = 1, self._forks.home.get(line)
+        if home is not None and step == self._forks.first[line]:
+            line, step = home.line, home.step
+        while True:
+            products = self._products[line]
+            end = bisect_left(self._steps[line], step)
+            start = min(bisect_left(self._ends[line], tick), end)
+            found *= products[end] // products[start]
+            home = self._forks.home.get(line)
+            if home is None:
+                return found
+            line, step = home.line, home.step + 1

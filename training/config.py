@@ -194,8 +194,13 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _check_branching(self) -> "RunConfig":
-        players = self.make_game().spec.players
-        check_branching(self.collect.branching, self.estimator, self.shaping, players=players)
+        check_branching(
+            self.collect.branching,
+            self.estimator,
+            self.shaping,
+            seats=self.seats(),
+            policies=self.agents.policies,
+        )
         trained = {name for name, policy in self.agents.policies.items() if policy.trained}
         learners = [player for player, agent in self.seats().items() if agent in trained]
         check_past(self.collect.branching, self.estimator, self.shaping, learners=learners)

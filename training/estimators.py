@@ -36,7 +36,10 @@ def estimate(
     Players without tokens have no values: under a critic their advantages come from returns (rule 3).
     """
     if isinstance(settings, BranchesEstimator):
-        return branches_estimate(settings, table, mean_keys(table), running_means=running_means)
+        known = None if settings.critic is None else values
+        if known is not None:
+            check_values(table, known)
+        return branches_estimate(settings, table, mean_keys(table), running_means=running_means, values=known)
     if isinstance(settings, ReturnsEstimator):
         return returns_estimate(settings, table, running_means=running_means)
     assert values is not None
@@ -110,15 +113,8 @@ def critic_estimate(
     Raises:
         CriticNotApplicableError: if a player with tokens has ticks without a value.
     """
-    has_tokens = table.acted.any(dim=1)
-    missing = has_tokens[:, None] & table.mask & torch.isnan(values.values)
-    if missing.any():
-        row, tick = (int(part) for part in missing.nonzero()[0])
-        raise CriticNotApplicableError(
-            f"player {table.keys[row].player!r} of episode {table.keys[row].episode!r} has no reply at tick {tick}, so"
-            " a critic has no value there; expected a reply of every player at every tick (declare rounds, or use"
-            " estimator.kind = 'returns')"
-        )
+    check_values(table, values)
+    has_tokens = _with_tokens(table)
     lam = settings.gae_lambda.value(update)
     advantages = generalized_advantages(
         table.rewards, values.values, discount=settings.discount, gae_lambda=lam, mask=table.mask,
@@ -134,6 +130,7 @@ def critic_estimate(
         baseline=baseline,
         advantages=advantages,
         targets=torch.where(known, advantages + baseline, 0.0),
+        values=baseline,
         running_means=by_return.running_means,
         metrics={
             **by_return.metrics,
@@ -143,6 +140,32 @@ def critic_estimate(
     )
 
 
+def check_values(table: TickTable, values: TickValues) -> None:
+    """Refuse readings with a gap.
+
+    Raises:
+        CriticNotApplicableError: if a player with tokens has ticks without a value.
+    """
+    missing = _with_tokens(table)[:, None] & table.mask & torch.isnan(values.values)
+    if missing.any():
+        row, tick = (int(part) for part in missing.nonzero()[0])
+        raise CriticNotApplicableError(
+            f"player {table.keys[row].player!r} of episode {table.keys[row].episode!r} has no reply at tick {tick}, so"
+            " a critic has no value there; expected a reply of every player at every tick (declare rounds, or use"
+            " estimator.kind = 'returns')"
+        )
+
+
+def _with_tokens(table: TickTable) -> Tensor:
+    """(B,) True for paths of players who sampled tokens in the game: on a branch, all their turns may be held ones."""
+    acting = {
+        (key.episode, key.player)
+        for key, acted in zip(table.keys, table.acted.any(dim=1).tolist(), strict=True)
+        if acted
+    }
+    return torch.tensor([(key.episode, key.player) in acting for key in table.keys], dtype=torch.bool)
+
+
 def values_per_tick(table: TickTable, batch: ValueBatch, values: Tensor) -> TickValues:
     """Lay the critic's P readings out by tick."""
     rows, ticks = table.mask.shape
@@ -150,7 +173,7 @@ def values_per_tick(table: TickTable, batch: ValueBatch, values: Tensor) -> Tick
     laid[batch.path, batch.tick] = values.to(laid.dtype)
     num_ticks = table.mask.sum(dim=1)
     beyond = laid.gather(1, num_ticks[:, None]).squeeze(1)
-    has_tokens = table.acted.any(dim=1)
+    has_tokens = _with_tokens(table)
     # A context that overflows inside a round leaves some without a reply in it: the tick's state is where they read on.
     last = (num_ticks - 1).clamp(min=0)[:, None]
     unread = (table.truncated & has_tokens)[:, None] & torch.isnan(laid.gather(1, last))

@@ -21,6 +21,7 @@ from coplay.training.extract import path_key
 from coplay.training.messages import ConfigError
 from coplay.training.records import PathKey
 from coplay.training.recredit import Recredited, StoredIteration, trained_labels
+from coplay.training.schemes import BranchesEstimator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,8 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
     row = result.table.keys.index(key)
     learner = next((n for n, one in trained_labels(config, result.table).items() if one == turn.policy), None)
     trained = learner is not None
-    split = None if result.raw.turns is None else branch_parts(result, row, number)
+    branches = isinstance(config.estimator, BranchesEstimator)
+    split = branch_parts(result, row, number, tick) if branches else None
     alignment, others = shaping_of(result, row, tick) if trained else (None, ())
     if alignment is not None:
         ticks = [term.tick for term in alignment.past]
@@ -107,6 +109,7 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
         reward_scale=config.estimator.reward_scale,
         rewards=rewards_of(result, row, tick) if split is None else split.followed.rewards,
         lines=() if split is None else split.followed.lines,
+        beyond=() if split is None else split.followed.beyond,
         share=1.0 if split is None else split.share,
         baseline=baseline_of(result, row, tick) if split is None else split.baseline,
         errors=surprises_of(result, row, tick),
@@ -154,8 +157,8 @@ def _find_turn(tree: RolloutTree, step: Step, name: TurnName) -> Turn:
     turn = turns[attempts.index(wanted)]
     if turn.trains_once_for:
         raise ConfigError(
-            f"the turn of {name.player!r} at step {step.id} is held from step {turn.trains_once_for} of the main line,"
-            f" where it trains; expected '{turn.trains_once_for}.{name.player}'"
+            f"the turn of {name.player!r} at step {step.id} is held from step {turn.trains_once_for} of the line that"
+            f" forks there, where it trains; expected '{turn.trains_once_for}.{name.player}'"
         )
     return turn
 

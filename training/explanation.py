@@ -26,7 +26,7 @@ class Line:
 
     branch: str
     tick: int
-    """Where it leaves the main line."""
+    """Where it leaves its line."""
     weight: float
     """Its share, discounted."""
     returns: float
@@ -181,6 +181,8 @@ class Explanation:
     """Of the tick and later, with their discounts: with the lines, they add up to the return."""
     lines: tuple[Line, ...]
     """Branches at this fork and later ones that the return was averaged over."""
+    beyond: tuple[Term, ...]
+    """The critic's value of what lies beyond a horizon or a truncated game, as far as it is in the return."""
     share: float
     """What the turn's loss is multiplied by: 1, unless the game branches (rule 11)."""
     baseline: Baseline
@@ -203,8 +205,8 @@ class Explanation:
     @property
     def returns(self) -> float:
         """The discounted return from the tick on."""
-        rewards, lines = ([one.product for one in self.rewards], [one.product for one in self.lines])
-        return math.fsum(rewards + lines)
+        terms = [one.product for one in (*self.rewards, *self.beyond)]
+        return math.fsum(terms + [one.product for one in self.lines])
 
     @property
     def advantage(self) -> float:
@@ -221,6 +223,7 @@ class Explanation:
         else:
             parts = [Part(what=f"reward of tick {r.tick}", amount=r.product) for r in self.rewards]
             parts += [Part(what=f"branch {one.branch}", amount=one.product) for one in self.lines]
+            parts += [Part(what=f"value at tick {one.tick}", amount=one.product) for one in self.beyond]
             parts.append(Part(what="baseline", amount=-self.baseline.amount))
         if self.before:
             parts.append(Part(what="normalising before shaping", amount=_change(self.before)))

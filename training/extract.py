@@ -111,6 +111,8 @@ def _turn_table(trajectories: Sequence[Trajectory]) -> TurnTable | None:
             tick=next(iter(branches.values())).tick,
             player=player,
             branches=tuple(branches),
+            line=next(iter(branches.values())).line,
+            last_tick=next(iter(branches.values())).last_tick,
             first_steps=tuple([fork.first for fork in branches.values()]),
         )
         for (episode, step, player), branches in sorted(starts.items())

@@ -183,7 +183,7 @@ def _forks(paths: Iterable[Trajectory]) -> dict[tuple[str, str, int], _Replies]:
     found: dict[tuple[str, str, int], _Replies] = {}
     for path in sorted([one for one in paths if _deviates(one)], key=path_key):
         assert path.fork is not None
-        step, taken = path.fork.step, PathKey(path.episode, "", path.player)
+        step, taken = path.fork.step, PathKey(path.episode, path.fork.line, path.player)
         replies = found.setdefault((path.episode, path.player, step), {step: taken})
         replies[path.fork.first] = path_key(path)
         found[path.episode, path.player, path.fork.first] = replies

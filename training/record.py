@@ -74,8 +74,8 @@ def credit_rows(table: TickTable, advantages: Estimate, done: Done) -> Iterator[
         "importance_weight": done.result.weights,
         "credit": tokens,
     }
-    if advantages.targets is not None:
-        columns["value"] = advantages.baseline[cell]
+    if advantages.values is not None:
+        columns["value"] = advantages.values[batch.path, batch.tick]
     arrays = {name: column.numpy() for name, column in columns.items()}
     owner = torch.stack([batch.path, batch.place[:, 0]], dim=1)
     starts = [0, *((owner[1:] != owner[:-1]).any(dim=1).nonzero().squeeze(1) + 1).tolist(), len(owner)]

@@ -26,12 +26,16 @@ class ForkPlace:
 
     episode: str
     step: int
-    """Id of the step of the main line."""
+    """Id of the step of the line that forks."""
     tick: int
     player: str
     branches: tuple[str, ...]
     first_steps: tuple[int, ...]
     """Id of each branch's first step."""
+    line: str = ""
+    """Name of the branch that forks; empty for the main line."""
+    last_tick: int | None = None
+    """Tick after which all lines that part there are cut; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +131,16 @@ class Estimate:
     """What was subtracted: advantage = returns (or lambda-return) - baseline."""
     advantages: Tensor
     targets: Tensor | None
-    """Critic targets A + V; None without a critic."""
+    """What the critic learns, A + V; None without a critic."""
     running_means: RunningMeans
     """The running baselines after this batch."""
     metrics: Mapping[str, float]
     turns: TurnEstimate | None = None
     """The same by turn, where branches are trained on; what tokens are credited with in place of their tick's."""
+    values: Tensor | None = None
+    """What the critic said, as far as it read; None without a critic."""
+    state_weights: Tensor | None = None
+    """(B, S) share of the state before each tick in the critic's loss where paths branch (rule 11); None: 1."""
     past: PastEstimate | None = None
     """What alignment weights are made of in place of `advantages`; None: nothing else."""
 

@@ -24,7 +24,7 @@ from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.record import credit_rows
 from coplay.training.records import Estimate, PathKey, TickTable, TickValues, UpdateResult
 from coplay.training.run import read_config
-from coplay.training.schemes import BranchesEstimator, CriticEstimator
+from coplay.training.schemes import BranchesEstimator, CriticEstimator, critic_learning
 from coplay.training.trainer import Credit, Done, TickCredit, make_credit, shape_ticks
 
 
@@ -125,10 +125,10 @@ def recredit(
     rescale = stored.config.estimator.reward_scale / settings.reward_scale
     means = _running_means(table, stored.known, rescale)
     values = _tick_values(table, stored.known, rescale)
-    if isinstance(settings, CriticEstimator) and values is None:
+    if critic_learning(settings) is not None and values is None:
         raise ConfigError(
-            f"'estimator.kind' is 'critic', but iteration {stored.number} holds no readings of one;"
-            " expected 'returns', or a run that trained a critic"
+            f"'estimator.kind' is {settings.kind!r} with a critic, but iteration {stored.number} holds no readings of"
+            " one; expected an estimator without, or a run that trained a critic"
         )
     raw = estimate(settings, table, running_means=means, values=values, update=stored.number)
     normalised = _with_past(stored, config, table, normalise_by_player(config.shaping, table, raw), rescale)

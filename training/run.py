@@ -36,7 +36,7 @@ from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
-from coplay.training.schemes import CriticEstimator
+from coplay.training.schemes import critic_learning
 from coplay.training.trainer import Trainer
 
 PACKAGES = (
@@ -72,7 +72,7 @@ class Run:
         )
         self.critic: Critic | None = None
         self.critic_optimizer: torch.optim.Optimizer | None = None
-        if isinstance(config.estimator, CriticEstimator):
+        if critic_learning(config.estimator) is not None:
             self.critic = build_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
         self.engine = LocalEngine(self.policies)
@@ -220,12 +220,12 @@ def check_critic(game: Game[Any], config: RunConfig) -> None:
     Raises:
         CriticNotApplicableError: if so.
     """
-    if not isinstance(config.estimator, CriticEstimator) or game.spec.has_rounds:
+    if critic_learning(config.estimator) is None or game.spec.has_rounds:
         return
     first = game.to_move(game.initial_state(Chance(0)))
     if len(first) < len(game.spec.players):
         raise CriticNotApplicableError(
-            f"estimator.kind is 'critic', but in {game.name!r} players move in turn and no rounds are declared, so"
+            f"the estimator has a critic, but in {game.name!r} players move in turn and no rounds are declared, so"
             " that most ticks have no reply to read a value at; use estimator.kind = 'returns'"
         )
 

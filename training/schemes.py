@@ -23,7 +23,18 @@ class ReturnsEstimator(Settings):
     """Mean of the others in the group (RLOO), mean of earlier iterations per (player, opponents), or nothing."""
 
 
-class CriticEstimator(Settings):
+class CriticLearning(Settings):
+    """How a critic that all players share learns."""
+
+    loss: Literal["huber", "mse"] = "huber"
+    """Loss of the value against its target."""
+    lr: LearningRate = Constant(level=1e-3)
+    """Learning rate of the critic, by update number."""
+    gradient_clip: float | None = Field(1.0, gt=0)
+    """Largest gradient norm of the critic."""
+
+
+class CriticEstimator(CriticLearning):
     """Generalised advantage estimation over a critic that all players share."""
 
     kind: Literal["critic"] = "critic"
@@ -33,12 +44,6 @@ class CriticEstimator(Settings):
     """Divides raw rewards first."""
     gae_lambda: Schedule = Constant(level=0.95)
     """lambda of GAE, by update number."""
-    loss: Literal["huber", "mse"] = "huber"
-    """Loss of the value against its target A + V."""
-    lr: LearningRate = Constant(level=1e-3)
-    """Learning rate of the critic, by update number."""
-    gradient_clip: float | None = Field(1.0, gt=0)
-    """Largest gradient norm of the critic."""
 
 
 class BranchesEstimator(Settings):
@@ -49,12 +54,21 @@ class BranchesEstimator(Settings):
     """gamma, per tick."""
     reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Divides raw rewards first; beta and penalties are in scaled units too."""
+    critic: CriticLearning | None = None
+    """Says what lies beyond a horizon and beyond truncated games, and learns the returns; None: there is none."""
 
 
 EstimatorSettings = Annotated[
     Annotated[ReturnsEstimator | CriticEstimator | BranchesEstimator, Field(discriminator="kind")],
     default_kind("returns"),
 ]
+
+
+def critic_learning(settings: EstimatorSettings) -> CriticLearning | None:
+    """How the critic of an estimator learns; None without one."""
+    if isinstance(settings, BranchesEstimator):
+        return settings.critic
+    return settings if isinstance(settings, CriticEstimator) else None
 
 
 class ShapingBase(Settings):

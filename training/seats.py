@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from coplay.agents.scripted import SCRIPTED
+from coplay.agents.scripted import SCRIPTED, scripted_players
 from coplay.agents.settings import check_name
 from coplay.games.names import nearest
 from coplay.training.messages import ConfigError
@@ -50,7 +50,7 @@ def check_anchors(anchors: Iterable[str], *, game: str) -> None:
 
 def check_plays(agent: str, game: str, where: str) -> None:
     """Refuse a scripted agent that has no rule for the game."""
-    able = [name for name, script in SCRIPTED.items() if script.games is None or game in script.games]
+    able = scripted_players(game)
     if agent not in able:
         raise ConfigError(
             f"{where!r} names {agent!r}, which has no rule for game {game!r}; expected one of"

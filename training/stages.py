@@ -6,15 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from coplay.rollout_tree import CollectPlan, RolloutTree, Trajectory, collect_sync, plan_episodes
-from coplay.training.critic_updates import critic_step, critic_values
+import torch
+
+from coplay.rollout_tree import (
+    CollectPlan,
+    RolloutTree,
+    Trajectory,
+    ValueReader,
+    ValueRow,
+    collect_sync,
+    plan_episodes,
+)
+from coplay.training.critic_updates import critic_step, critic_values, read_rows
 from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
 from coplay.training.extract import in_table_order, tick_table, value_batch
 from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
 from coplay.training.packets import AdvantagePacket
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
-from coplay.training.schemes import BranchesEstimator, CriticEstimator
+from coplay.training.schemes import BranchesEstimator, critic_learning
 from coplay.training.trainer import Credit, Done
 from coplay.training.updates import set_lr
 
@@ -92,10 +102,23 @@ def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
         time_limit=collect.time_limit,
         max_failed_share=collect.max_failed_share,
         branching=None if collect.branching is None else collect.branching.plan(),
+        values=_value_reader(run),
     )
     trees = collect_sync(plan)
     run.engine.clear()
     return trees
+
+
+def _value_reader(run: Run) -> ValueReader | None:
+    """Tells values before replies from the critic's weights of this iteration, in scaled units."""
+    critic, tokens = run.critic, run.config.update.micro_batch_tokens
+    if critic is None:
+        return None
+
+    def read(rows: Sequence[ValueRow]) -> list[list[float]]:
+        return read_rows(critic, rows, micro_batch_tokens=tokens)
+
+    return read
 
 
 def lay_out(run: Run, trajectories: Sequence[Trajectory]) -> TickTable:
@@ -191,19 +214,22 @@ def update_critic(
     run: Run, reading: Reading, table: TickTable, advantages: Estimate, *, update: int
 ) -> dict[str, float]:
     """One step of the shared critic on the reading points of all players under one normaliser (rule 8)."""
-    settings, batch, targets = run.config.estimator, reading.batch, advantages.targets
-    if not isinstance(settings, CriticEstimator) or batch is None or targets is None:
+    settings, batch, targets = critic_learning(run.config.estimator), reading.batch, advantages.targets
+    if settings is None or batch is None or targets is None:
         return {}
     assert run.critic is not None and run.critic_optimizer is not None
     inside = batch.tick < table.mask.sum(dim=1)[batch.path]
     ticks = batch.tick.clamp(max=table.mask.shape[1] - 1)
+    shares = inside
+    if advantages.state_weights is not None:
+        shares = torch.where(inside, advantages.state_weights[batch.path, ticks], 0.0)
     set_lr(run.critic_optimizer, settings.lr.value(update))
     return critic_step(
         run.critic,
         run.critic_optimizer,
         batch,
         targets[batch.path, ticks],
-        inside,
+        shares,
         settings,
         micro_batch_tokens=run.config.update.micro_batch_tokens,
         refused=run.folder / "refused" / f"critic-{update:06d}.safetensors",

@@ -525,3 +525,36 @@ def test_real_chat_model_has_ratio_one_with_caches() -> None:
             request.context + sample.ids + base.chat.following("And now?", base.chat.ended(sample.ids))
             for request, sample in zip(requests, samples, strict=True)
         ]
+
+
+@pytest.mark.parametrize("labels", [None, ("A", "B", "long one"), ("long one", "long two"), ("long one",)])
+def test_entropy_when_asked_for_then_that_of_the_first_choice_and_nothing_else_changes(
+    policies: dict[str, Policy], labels: tuple[str, ...] | None
+) -> None:
+    """At the first token that is chosen, not forced, under temperature and grammar; a function of the context alone."""
+    allowed = None if labels is None else trie(*labels)
+    requests = [
+        ask(f"d{row}", context_of(4 + row), trie=allowed, temperature=(0.7, 1.3)[row % 2]) for row in range(5)
+    ]
+    plain = LocalEngine(policies).sample_all(requests)
+    asked = [replace(request, tells_entropy=row != 2) for row, request in enumerate(requests)]
+    told = LocalEngine(policies).sample_all(asked)
+    assert [replace(sample, entropy=None) for sample in told] == plain
+    assert [sample.entropy is None for sample in told] == [False, False, True, False, False]
+    others = LocalEngine(policies).sample_all([replace(request, seed=request.seed + 1) for request in asked])
+    for request, sample, other in zip(asked, told, others, strict=True):
+        if sample.entropy is None:
+            continue
+        assert other.entropy == sample.entropy
+        first = sample.sampled.index(True) if any(sample.sampled) else None
+        if first is None:
+            assert sample.entropy == 0.0
+            continue
+        row = torch.tensor([(*request.context, *sample.ids[:first])])
+        with torch.no_grad():
+            scores = policies["ada"].logits(policies["ada"].hidden(row))[0, -1] / request.temperature
+        if allowed is not None:
+            scores = scores[list(allowed.walk(sample.ids)[first])]
+        assert sample.entropy == pytest.approx(
+            torch.distributions.Categorical(logits=scores).entropy().item(), abs=1e-5
+        )

@@ -15,7 +15,18 @@ from coplay.agents.scripted import (
     UnknownAgentError,
     scripted_agent,
 )
-from coplay.games import Chance, Choice, Fields, FreeText, Grammar, Move, Number, Observation, make_game
+from coplay.games import (
+    Chance,
+    Choice,
+    Fields,
+    FreeText,
+    Grammar,
+    Move,
+    Number,
+    Observation,
+    OneOf,
+    make_game,
+)
 
 MATRIX_FACTS = {
     "game": "iterated_matrix",
@@ -83,6 +94,8 @@ GRAMMARS: list[Grammar] = [
     Number(values=tuple(range(0, 9000, 2))),
     Fields(("hats", "books"), 0, 3),
     Fields(("hats", "books", "balls"), 0, 20, bare=True),
+    Fields(("hats", "books"), 0, (2, 5000)),
+    OneOf(("answer", "price", "message"), (Choice(("yes",)), Number(0, 5000), FreeText(9)), "message"),
     FreeText(7, "m"),
 ]
 

@@ -68,7 +68,7 @@ def test_yardsticks_when_there_are_three_players_then_only_what_is_exact() -> No
     assert division_yardsticks("abc", ((1,), (2,), (3,)), 4) == {"best_total": 12.0}
     assert matrix_yardsticks("ab", PRESETS["stag_hunt"]) == {
         "best_total": 8.0,
-        "efficient": [{"a": 4.0, "b": 4.0}],
+        "efficient": {"a": [4], "b": [4]},
     }
 
 

@@ -16,6 +16,7 @@ from coplay.games import (
     Malformed,
     Move,
     Number,
+    OneOf,
     grammar_from_json,
     strip_reasoning,
 )
@@ -33,9 +34,27 @@ ODD = st.text(
 
 
 @st.composite
+def newer_grammars_and_values(draw: st.DrawFn, kind: str, tag: str | None) -> tuple[Grammar, object]:
+    if kind == "one_of":
+        first, second = Choice(("accept", "Reject"), tag), Fields(("hats", "books"), 0, (3, 40), "deal")
+        options = (first, second, FreeText(30, None))
+        name, value = draw(
+            st.sampled_from(
+                [("answer", "Reject"), ("deal", {"hats": 3, "books": 21}), ("message", "what about 5?")]
+            )
+        )
+        return OneOf(("answer", "deal", "message"), options, "message"), {name: value}
+    highs = tuple(draw(st.lists(st.integers(0, 60), min_size=2, max_size=2)))
+    grammar = Fields(("hats", "books"), 0, highs, tag, draw(st.booleans()))
+    return grammar, {"hats": draw(st.integers(0, highs[0])), "books": draw(st.integers(0, highs[1]))}
+
+
+@st.composite
 def grammars_and_values(draw: st.DrawFn) -> tuple[Grammar, object]:
     tag = draw(TAGS)
-    kind = draw(st.sampled_from(["choice", "range", "values", "fields", "free"]))
+    kind = draw(st.sampled_from(["choice", "range", "values", "fields", "highs", "free", "one_of"]))
+    if kind in ("one_of", "highs"):
+        return draw(newer_grammars_and_values(kind, tag))
     if kind == "choice":
         labels = tuple(draw(st.lists(WORDS, min_size=1, max_size=6, unique=True)))
         return Choice(labels, tag), draw(st.sampled_from(labels))
@@ -251,6 +270,58 @@ def test_fields_when_bare_then_numbers_stand_in_the_order_of_names() -> None:
     assert Fields(ITEMS, 0, 20).labels() is None
 
 
+def test_fields_when_highs_differ_then_each_name_has_its_own() -> None:
+    grammar = Fields(ITEMS, 0, (1, 2, 0), "d")
+    assert reason(grammar.parse("<d>2 hats 1 book 0 balls</d>")) == "out_of_range"
+    assert grammar.labels() == tuple(
+        f"<d>{hats} hats {books} books 0 balls</d>" for hats in (0, 1) for books in (0, 1, 2)
+    )
+    assert grammar.describe() == (
+        "numbers x from 0 to 1 hats 2 books 0 balls, written <d>x hats x books x balls</d>"
+    )
+
+
+ANSWER_OR_PRICE = OneOf(("answer", "price"), (Choice(("accept", "quit")), Number(0, 9)))
+TALK = OneOf(
+    ("message", "price", "answer"),
+    (FreeText(40), Number(0, 9, tag="price"), Choice(("accept",), "answer")),
+    otherwise="message",
+)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "expected"),
+    [
+        (ANSWER_OR_PRICE, "Accept.", {"answer": "accept"}),
+        (ANSWER_OR_PRICE, "7", {"price": 7}),
+        (ANSWER_OR_PRICE, "12", "out_of_range"),
+        (ANSWER_OR_PRICE, "I accept", "no_move"),
+        (ANSWER_OR_PRICE, "accept 7", "no_move"),
+        (ANSWER_OR_PRICE, "<think>7</think>", "empty"),
+        (TALK, "accept", {"message": "accept"}),
+        (TALK, "How about <price>5</price>?", {"price": 5}),
+        (TALK, "<think><price>5</price></think>How about 5?", {"message": "How about 5?"}),
+        (TALK, "<price>99</price>", "out_of_range"),
+        (TALK, "<price>5</price> or <answer>accept</answer>", "ambiguous"),
+        (TALK, "<price>99</price> <answer>accept</answer>", "ambiguous"),
+        (TALK, "<price>5</price> <price>6</price>", "ambiguous"),
+        (TALK, "x" * 41, "too_long"),
+        (TALK, "<price>5", {"message": "<price>5"}),
+    ],
+)
+def test_one_of_when_read_then_exactly_one_kind_must_have_a_say(
+    grammar: Grammar, text: str, expected: object
+) -> None:
+    """B33: an answer and an offer in one reply are no move, and neither is one that is only talked about."""
+    action = grammar.parse(text)
+    assert (action.value if isinstance(action, Move) else action.reason) == expected
+
+
+def test_one_of_when_all_kinds_are_few_then_listed_in_order() -> None:
+    assert ANSWER_OR_PRICE.labels() == ("accept", "quit", *map(str, range(10)))
+    assert TALK.labels() is None
+
+
 def test_free_text_when_too_long_then_malformed_and_the_content_is_kept() -> None:
     assert FreeText(3).parse("abcd") == Malformed(reason="too_long", text="abcd")
     assert FreeText(3, "m").parse("say <m>abcd</m>") == Malformed(reason="too_long", text="abcd")
@@ -279,6 +350,7 @@ def test_parse_when_text_is_hostile_then_linear_time(hostile: str) -> None:
         Number(0, 9, tag="x"),
         Fields(("hats",), 0, 9),
         FreeText(9, "x"),
+        TALK,
     ):
         grammar.parse(hostile)
     assert time.perf_counter() - start < 2.0
@@ -320,6 +392,17 @@ def test_strip_reasoning_when_tags_are_odd_then_nothing_private_is_left(text: st
         lambda: Fields(("two words",), 0, 1),
         lambda: Fields(("hats", "HATS"), 0, 1),
         lambda: Fields(("hats",), -1, 1),
+        lambda: Fields(("hats",), 0, (1, 2)),
+        lambda: Fields(("hats", "books"), 1, (0, 2)),
+        lambda: Fields(("hats", "books"), 0, (0, 2)).write({"hats": 1, "books": 0}),
+        lambda: OneOf(("a",), (Number(0, 1),)),
+        lambda: OneOf(("a", "a"), (Number(0, 1), Choice(("x",)))),
+        lambda: OneOf(("a", "b"), (Number(0, 1), Number(1, 2))),
+        lambda: OneOf(("a", "b"), (Number(0, 1), Choice(("x",))), otherwise="c"),
+        lambda: ANSWER_OR_PRICE.write({"price": 10}),
+        lambda: ANSWER_OR_PRICE.write({"price": 1, "answer": "quit"}),
+        lambda: ANSWER_OR_PRICE.write("quit"),
+        lambda: TALK.write({"message": "<price>5</price>"}),
         lambda: grammar_from_json({"kind": "choise"}),
         lambda: Choice(("A", "B")).write("C"),
         lambda: Number(0, 3).write(True),

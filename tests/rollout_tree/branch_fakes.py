@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from math import log
 from typing import Any
 
 from rollout_fakes import plan_for
@@ -14,15 +15,22 @@ from coplay.rollout_tree import BranchPlan, RolloutTree, collect_sync
 Chances = Callable[[tuple[str, ...], Observation], Mapping[str, float]]
 """From own moves so far and what is seen to the chance of each label."""
 
+SITUATIONS: dict[tuple[tuple[str, ...], str], int] = {}
+"""Own moves and facts seen -> a number."""
+
 
 @dataclass
 class Tabular:
-    """Draws labels by known chances, from its own moves so far (a memory of its own) and what it sees."""
+    """Draws labels by known chances, from its own moves so far (a memory of its own) and what it sees.
+
+    Tells its entropy if asked, and names its situation by a token. A wordy one spends more tokens on later labels.
+    """
 
     seat: Seat
     chances: Chances
     mine: tuple[str, ...] = ()
     policy: str = "table@0"
+    wordy: bool = False
 
     async def reply(self, observation: Observation, key: TurnKey) -> Reply:
         seed = derive_seed(self.seat.seed, key.branch, key.step, key.attempt)
@@ -34,13 +42,16 @@ class Tabular:
             place += 1
         label = labels[place]
         self.mine = (*self.mine, label)
-        ids = (3 + place,)
+        ids = (3 + place,) * (1 + 3 * place if self.wordy else 1)
+        situation = SITUATIONS.setdefault((self.mine[:-1], str(observation.facts)), len(SITUATIONS))
+        entropy = -sum(chance * log(chance) for chance in chances.values())
         return Reply(
             text=observation.grammar.write(observation.grammar.parse(label).value),
             policy=self.policy,
-            segments=(Segment((1, 100 + key.step)), Segment(ids, True, (-1.0,))),
+            segments=(Segment((1, 100 + situation)), Segment(ids, True, (-1.0,) * len(ids))),
             sampling=Sampling(temperature=1.0, max_new_tokens=1, seed=seed, constrained=True),
             tokenizer="fake",
+            entropy=entropy if self.seat.tells_entropy else None,
         )
 
     def close(self, observation: Observation) -> Reply:

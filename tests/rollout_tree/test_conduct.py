@@ -135,7 +135,7 @@ def outcome_tree(info: list[dict[str, object]], rewards: dict[str, float]) -> Ro
 
 
 def test_outcomes_when_a_game_tells_them_then_agreement_and_distance() -> None:
-    efficient = [{"ada": 2.0, "bo": 2.0}, {"ada": 4.0, "bo": 0.0}]
+    efficient = {"ada": [2.0, 4.0], "bo": [2.0, 0.0]}
     told = [{"agreed": True, "efficient": efficient}, {"agreed": False}, {}]
     found = outcomes([outcome_tree(told, {"ada": 1.0, "bo": 1.0})])
     assert found == {"agreement": 0.5, "pareto_distance": pytest.approx(sqrt(2))}
@@ -154,12 +154,12 @@ def test_outcomes_when_a_game_tells_them_then_agreement_and_distance() -> None:
     ],
 )
 def test_pareto_distance_when_a_game_tells_a_line_then_to_its_nearest_point(rewards, distance) -> None:
-    line = [{"ada": 0.0, "bo": 4.0}, {"ada": 4.0, "bo": 0.0}]
+    line = {"ada": [0.0, 4.0], "bo": [4, 0]}
     paid = dict(zip(("ada", "bo"), rewards, strict=True))
     assert outcomes([outcome_tree([{"efficient_line": line}], paid)]) == {
         "pareto_distance": pytest.approx(distance)
     }
-    point = outcome_tree([{"efficient_line": line[:1]}], paid)
+    point = outcome_tree([{"efficient_line": {"ada": [0.0], "bo": [4.0]}}], paid)
     assert outcomes([point])["pareto_distance"] == pytest.approx(dist(rewards, (0.0, 4.0)))
 
 
@@ -200,7 +200,15 @@ def test_outcomes_when_reference_agents_play_then_the_reference_efficiency(
 
 
 @pytest.mark.parametrize(
-    "info", [{}, {"agreed": "yes"}, {"efficient": [{"ada": 1.0}]}, {"efficient": []}, {"efficient": 3}]
+    "info",
+    [
+        {},
+        {"agreed": "yes"},
+        {"efficient": {"ada": [1.0]}},
+        {"efficient": {"ada": [1.0], "bo": [1.0, 2.0]}},
+        {"efficient": []},
+        {"efficient": 3},
+    ],
 )
 def test_outcomes_when_a_game_means_something_else_then_no_number(info) -> None:
     assert outcomes([outcome_tree([info], {"ada": 1.0, "bo": 1.0})]) == {}

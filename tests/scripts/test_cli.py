@@ -1,5 +1,6 @@
 """The console command: bad input gets one line and exit code 2, good input does its work."""
 
+import io
 import json
 import os
 import subprocess
@@ -7,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from run_fakes import tiny_run, tiny_settings
 
 from coplay.rollout_tree import read_rollouts
 from coplay.scripts.cli import COMMANDS, main
+from coplay.scripts.dry_run import _duration
+from coplay.scripts.progress import SHOWN, Progress
 from coplay.scripts.settings import read_settings
 from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
@@ -163,7 +167,7 @@ def test_names_when_they_look_like_markup_then_shown_as_they_are(
 ) -> None:
     words = ["--game.players", "[bold]", "[/x]", "--name", "odd", *SHRUNKEN, "--evaluate.every", "0"]
     assert main(["train", "dilemma_independent", *words]) == 0
-    assert "return [bold] " in capsys.readouterr().err
+    assert "return_per_tick/[bold] " in capsys.readouterr().err
     Path("runs/odd[").mkdir()
     Path("runs/odd").rename("runs/odd[/x]")
     assert main(["evaluate", "runs/odd[/x]", "--games", "2", "--against", "grim"]) == 0
@@ -304,6 +308,28 @@ def test_dry_run_when_asked_then_dialogues_lengths_memory_and_time_and_no_folder
         part in out for part in ("--- Ada", "--- Bo", "row lengths", "peak memory", "nothing was written")
     )
     assert not Path("runs").exists()
+    assert "0.00 h" not in out
+    assert "go[ A]" in out or "go[ B]" in out, "the space before a token is its own"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.4, "0 s"), (59.4, "59 s"), (60.0, "1.0 min"), (5400.0, "1.5 h"), (3599.0, "60.0 min")],
+)
+def test_duration_when_told_then_in_the_largest_unit_there_is(seconds: float, told: str) -> None:
+    assert _duration(seconds) == told
+
+
+def test_live_table_when_two_players_then_within_80_columns_and_named_as_the_metrics() -> None:
+    progress = Progress("a run", num_updates=10, players=("Ada", "Bo"))
+    names = [f"{measure}/{player}" for measure in SHOWN for player in ("Ada", "Bo")]
+    progress.report(0, {f"rollout/{name}": 100.0 for name in names})
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(progress._table(1))
+    lines = console.export_text().splitlines()
+    assert all(measure in " ".join(lines) for measure in SHOWN)
+    assert not any("…" in line for line in lines)
+    assert all(f"{name} 100.000" in progress._line() for name in names)
 
 
 def test_train_help_when_asked_then_every_field_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -355,6 +381,8 @@ def test_games_when_listed_and_described_then_parameters_are_flags(
         out = capsys.readouterr().out
         assert "num_rounds = 10" in out
         assert "Number of rounds" in out
+        assert ("tit_for_tat" in out) is (name == "iterated_matrix")
+        assert "random" in out
 
 
 def test_overview_when_asked_then_every_command(capsys: pytest.CaptureFixture[str]) -> None:

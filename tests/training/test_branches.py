@@ -1,17 +1,15 @@
 """Learning from branches: every reply against its siblings, earlier turns against the mean over the fork (rule 11)."""
 
 import shutil
-from collections import defaultdict
 from dataclasses import replace
-from math import sqrt
 from pathlib import Path
 
 import pytest
 import torch
-from branch_fakes import Chances, Tabular, play_branches, uneven
+from branch_fakes import Tabular, play_branches
 from branched_trees import asymmetric, branch
+from enumeration import GAMES, assert_unbiased, exact_gradient, measured_gradient
 from pydantic import ValidationError
-from rollout_fakes import Counting, said
 from run_fakes import (
     differences,
     gradients,
@@ -24,11 +22,10 @@ from run_fakes import (
     unmerged,
 )
 
-from coplay.games import Chance, Game, StepOutcome, make_game
 from coplay.rollout_tree import BranchPlan, RolloutTree, branch_steps
 from coplay.training.differences import compare_credits
 from coplay.training.estimators import estimate
-from coplay.training.extract import extract, in_table_order, tick_table
+from coplay.training.extract import extract, tick_table
 from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
 from coplay.training.packets import make_packets
@@ -122,62 +119,6 @@ def test_estimate_when_nothing_branches_then_that_of_returns() -> None:
     assert torch.allclose(one.advantages, other.advantages)
 
 
-def half(mine, observation) -> dict[str, float]:
-    yes = 0.35 + 0.4 * (mine[-1:] == ("yes",))
-    return {"yes": yes, "no": 1 - yes}
-
-
-def entangled(step: int, actions, chance) -> StepOutcome:
-    ada, bo = (said(actions.get(player)) == "yes" for player in ("ada", "bo"))
-    rewards = {"ada": ada * (1.0 + step) - 2.0 * bo, "bo": 3.0 * (ada and bo) + step * bo}
-    return StepOutcome(rewards=rewards, round_ended=step % 2 == 1, terminated=step == 3)
-
-
-GAMES: dict[str, tuple[Game, Chances]] = {
-    "two": (make_game("iterated_matrix", num_rounds=2, wording="terse"), uneven),
-    "three": (
-        make_game("iterated_matrix", num_rounds=2, wording="terse", players=("Ada", "Bo", "Cy")), uneven,
-    ),
-    "rounds": (Counting(length=4, has_rounds=True, outcome=entangled), half),
-}  # fmt: skip
-
-
-def exact_gradient(game: Game, chances: Chances, discount: float) -> dict[tuple, float]:
-    """d/d theta(player, situation, label) of what he gets, over all plays: sum of P G_t (e_label - pi)."""
-    total: dict[tuple, float] = defaultdict(float)
-
-    def go(state, step: int, tick: int, chance: float, mine, turns, rewards) -> None:
-        movers = game.to_move(state)
-        if not movers:
-            for player, situation, label, pi, at in turns:
-                gain = sum(discount ** (k - at) * r[player] for k, r in rewards if k >= at)
-                for other, p in pi.items():
-                    total[player, situation, other] += chance * gain * ((other == label) - p)
-            return
-        seen = {player: game.observe(state, player) for player in movers}
-        tables = {player: chances(mine[player], seen[player]) for player in movers}
-        combined: list[dict[str, str]] = [{}]
-        for player in movers:
-            combined = [{**one, player: label} for one in combined for label in tables[player]]
-        for chosen in combined:
-            likely, new = chance, []
-            for player, label in chosen.items():
-                likely *= tables[player][label]
-                situation = (mine[player], str(seen[player].facts.get("last", step)))
-                new.append((player, situation, label, tables[player], tick))
-            actions = {player: seen[player].grammar.parse(label) for player, label in chosen.items()}
-            after, outcome = game.step(state, actions, Chance(0, step + 1))
-            grown = {
-                player: (*moves, *([chosen[player]] if player in chosen else []))
-                for player, moves in mine.items()
-            }
-            ended = outcome.round_ended or not game.spec.has_rounds
-            go(after, step + 1, tick + ended, likely, grown, turns + new, [*rewards, (tick, outcome.rewards)])
-
-    go(game.initial_state(Chance(0)), 0, 0, 1.0, dict.fromkeys(game.spec.players, ()), [], [])
-    return total
-
-
 @pytest.mark.parametrize("name", GAMES)
 @pytest.mark.parametrize(
     "plan", [BranchPlan(num_alternatives=2), BranchPlan(share=0.5, num_alternatives=3), BranchPlan(every=2)]
@@ -186,33 +127,9 @@ def test_gradient_when_summed_over_the_tree_then_unbiased(name: str, plan: Branc
     """Weights, regrouping, held turns and rounds together: the expectation is the exact policy gradient."""
     game, chances = GAMES[name]
     trees = play_branches(game, lambda seat: Tabular(seat, chances), branching=plan, group_size=300)
-    trajectories = extract(trees, branches=True)
-    table = tick_table(trajectories, reward_scale=1.0, has_chance=game.spec.has_chance)
-    found = estimate(BranchesEstimator(discount=0.8), table, running_means={})
-    assert found.turns is not None
-    sums: dict[str, dict[tuple, float]] = {tree.episode: defaultdict(float) for tree in trees}
-    shares: dict[tuple, float] = defaultdict(float)
-    index = {(tree.episode, step.id): step.index for tree in trees for step in tree.steps}
-    for row, path in enumerate(in_table_order(trajectories, table)):
-        trained = {int(turn) for ids in path.rows for turn in ids.turn[ids.sampled]}
-        moves = [str(said(turn.action)) for turn in path.turns]
-        for place in trained:
-            turn, mine = path.turns[place], tuple(moves[:place])
-            weight = float(found.turns.weights[row, place])
-            step = index[path.episode, path.turn_steps[place]]
-            shares[path.episode, path.player, step] += weight
-            situation = (mine, str(turn.observation.facts.get("last", step)))
-            for label, p in chances(mine, turn.observation).items():
-                part = weight * float(found.turns.advantages[row, place]) * ((label == moves[place]) - p)
-                sums[path.episode][path.player, situation, label] += part
-    assert all(abs(share - 1) < 1e-9 for share in shares.values())
-    exact = exact_gradient(game, chances, 0.8)
-    for cell, truth in exact.items():
-        parts = [episode.get(cell, 0.0) for episode in sums.values()]
-        mean = sum(parts) / len(parts)
-        error = sqrt(sum((part - mean) ** 2 for part in parts)) / len(parts)
-        assert abs(mean - truth) < 4 * error + 1e-12, (cell, mean, truth, error)
-    assert {cell for episode in sums.values() for cell in episode} <= exact.keys()
+    found = measured_gradient(trees, game, chances, discount=0.8)
+    assert all(abs(share - 1) < 1e-9 for share in found.shares.values())
+    assert_unbiased(found, exact_gradient(game, chances, 0.8))
 
 
 BRANCHES = {

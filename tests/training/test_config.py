@@ -19,7 +19,11 @@ from coplay.training.run import read_config
     ("path", "value", "sentence"),
     [
         ("collect.num_grups", 3, "unknown key 'collect.num_grups'; did you mean 'num_groups'?"),
-        ("collect.lr", 1.0, "unknown key 'collect.lr'; did you mean 'estimator.lr' or 'update.lr'?"),
+        (
+            "collect.lr",
+            1.0,
+            "unknown key 'collect.lr'; did you mean 'estimator.critic.lr' or 'estimator.lr' or 'update.lr'?",
+        ),
         ("beta", 1.0, "unknown key 'beta'; did you mean 'shaping.beta'?"),
         ("estimator.gae_lambda", 1.0, "unknown key 'estimator.gae_lambda'; it is a key of kind 'critic'"),
         (

@@ -130,7 +130,9 @@ def test_reply_at_a_fork_when_worked_out_by_hand_then_so(tmp_path: Path) -> None
     other = explain_turn(stored, result, tree.episode, TurnName(step=first.id, player="Bo"))
     assert {mate.branch for mate in other.baseline.siblings} == {"", "s1.Bo.2"}
     assert other.baseline.amount == pytest.approx((taken[1] + siblings["s1.Bo.2"]) / 2)
-    with pytest.raises(ConfigError, match=r"is held from step 1 of the main line, .* expected '1.Ada'"):
+    with pytest.raises(
+        ConfigError, match=r"is held from step 1 of the line that forks there, .* expected '1.Ada'"
+    ):
         explain_turn(stored, result, tree.episode, TurnName(step=first.id, player="Ada"))
 
 

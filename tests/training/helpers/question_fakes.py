@@ -60,6 +60,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
 }
 
+CUT = {"kind": "branches", "reward_scale": 5.0, "critic": {"lr": 1e-2}}
 BRANCHED: dict[str, dict[str, Any]] = {
     name: {
         "estimator": {"kind": "branches", "reward_scale": 5.0},
@@ -75,6 +76,29 @@ BRANCHED: dict[str, dict[str, Any]] = {
         "branches, one seat scripted": SCRIPTED | {"shaping": ALIGNED},
         "branches, one player's": {"collect.branching": {"players": ["Bo"]}},
         "branches, groups of one": ALONE,
+        "branches, nested": {
+            "collect.branching": {"depth": 3, "share": 0.5, "num_alternatives": 2},
+            "shaping": ALIGNED,
+        },
+        "branches, nested, three players": THREE
+        | {"game.num_rounds": 2, "collect.branching": {"depth": 2}, "shaping.kind": "shared_reward"},
+        "branches to a horizon": {
+            "estimator": CUT,
+            "collect.branching": {"num_alternatives": 2, "horizon": 1},
+            "objective.visitation": True,
+        },
+        "branches to a horizon, nested, three players": THREE
+        | {
+            "estimator": CUT,
+            "collect.branching": {"horizon": 2, "depth": 2, "share": 0.6},
+            "shaping": ALIGNED,
+        },
+        "branches, chosen and paid for": TWO
+        | LUCK
+        | {
+            "estimator": CUT,
+            "collect.branching": {"min_entropy": 0.1, "max_value": 50.0, "max_branch_tokens": 8, "depth": 2},
+        },
     }.items()
 }
 BRANCHED["branches, groups of one"] = BRANCHED["branches, groups of one"] | {
