@@ -3,6 +3,7 @@
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.buy_sell import BuySell
 from coplay.games.chance import Chance, derive_seed
 from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
@@ -44,6 +45,7 @@ from coplay.games.two_round_bargaining import TwoRoundBargaining
 for _game in (
     AlternatingOffers,
     Bargaining,
+    BuySell,
     Commons,
     DealOrNoDeal,
     IteratedMatrix,
@@ -63,6 +65,7 @@ __all__ = [
     "Action",
     "AlternatingOffers",
     "Bargaining",
+    "BuySell",
     "Chance",
     "Choice",
     "Commons",

@@ -70,6 +70,12 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"Ada": "fair", "Bo": "greedy"},
         {"messages": "symbols", "show_proposals": False, "reward": "raw", "max_turns": 4},
     ),
+    "buy_sell": (
+        "buy_sell",
+        {"Ada": "conceding", "Bo": "conceding"},
+        {"num_rounds": 2, "always_gains": True},
+    ),
+    "buy_sell_random": ("buy_sell", {"Ada": "random", "Bo": "bayesian"}, {"opens": "buyer"}),
     "ultimatum": ("ultimatum", {"Ada": "hardliner", "Bo": "fair"}, {"num_rounds": 2}),
     "kuhn_poker": ("kuhn_poker", {"Ada": "always_fold", "Bo": "always_bet"}, {}),
     "leduc_poker": ("leduc_poker", {"Ada": "always_bet", "Bo": "always_bet"}, {}),

@@ -19,6 +19,8 @@ CASES = (
     "alternating_offers",
     "bargaining",
     "bargaining_symbols",
+    "buy_sell",
+    "buy_sell_random",
     "ultimatum",
     "kuhn_poker",
     "leduc_poker",
