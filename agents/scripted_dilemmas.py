@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from coplay.agents.base import TurnKey
-from coplay.agents.scripted_exact import Seated
-from coplay.games import Number, Observation
+from coplay.agents.scripted_exact import Seated, lot
+from coplay.games import Choice, Number, Observation
+from coplay.games.coin_game import STEPS, distance, neighbour
 
 
 def _others(told: Mapping[str, Any], player: str) -> list[Any]:
@@ -66,6 +67,48 @@ def planning_harvester(observation: Observation, agent: Seated, key: TurnKey) ->
     return sustainable_harvester(observation, agent, key)
 
 
+# Coin game.
+
+
+def _view(observation: Observation, player: str) -> tuple[int, int, bool, int]:
+    """The player's cell, the coin's, whether the coin is his, and the size of the grid."""
+    facts = observation.facts
+    size: int = facts["size"]
+    own, coin = (row * size + column for row, column in (facts["places"][player], facts["coin"]))
+    return own, coin, facts["owner"] == player, size
+
+
+def greedy_moves(observation: Observation, player: str) -> list[int]:
+    """The moves that bring a player nearer to the coin, whoever owns it."""
+    own, coin, _, size = _view(observation, player)
+    near = distance(own, coin, size)
+    return [move for move in range(len(STEPS)) if distance(neighbour(own, move, size), coin, size) < near]
+
+
+def cooperative_moves(observation: Observation, player: str) -> list[int]:
+    """The moves that bring a player nearer to his own coin; all that do not take the other's."""
+    own, coin, mine, size = _view(observation, player)
+    if mine:
+        return greedy_moves(observation, player)
+    return [move for move in range(len(STEPS)) if neighbour(own, move, size) != coin]
+
+
+def _one_of(moves: list[int], observation: Observation, agent: Seated, key: TurnKey) -> str:
+    grammar = observation.grammar
+    assert isinstance(grammar, Choice)
+    return grammar.options[moves[int(lot(agent, key) * len(moves))]]
+
+
+def coin_cooperator(observation: Observation, agent: Seated, key: TurnKey) -> str:
+    """Fetch one's own coins, never take the other's; of equally good moves, each equally likely."""
+    return _one_of(cooperative_moves(observation, agent.seat.player), observation, agent, key)
+
+
+def coin_greedy(observation: Observation, agent: Seated, key: TurnKey) -> str:
+    """Fetch every coin; of equally short ways, each equally likely."""
+    return _one_of(greedy_moves(observation, agent.seat.player), observation, agent, key)
+
+
 RULES: dict[str, tuple[str, Callable[[Observation, Seated, TurnKey], Any]]] = {
     "full_contributor": ("public_goods", full_contributor),
     "free_rider": ("public_goods", free_rider),
@@ -73,5 +116,7 @@ RULES: dict[str, tuple[str, Callable[[Observation, Seated, TurnKey], Any]]] = {
     "greedy_harvester": ("commons", greedy_harvester),
     "sustainable_harvester": ("commons", sustainable_harvester),
     "planning_harvester": ("commons", planning_harvester),
+    "coin_cooperator": ("coin_game", coin_cooperator),
+    "coin_greedy": ("coin_game", coin_greedy),
 }
 """By the agent's name, its game and its rule."""

@@ -5,6 +5,7 @@ from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.buy_sell import BuySell
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.coin_game import CoinGame
 from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
@@ -43,6 +44,7 @@ from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
+    CoinGame,
     AlternatingOffers,
     Bargaining,
     BuySell,
@@ -68,6 +70,7 @@ __all__ = [
     "BuySell",
     "Chance",
     "Choice",
+    "CoinGame",
     "Commons",
     "DealOrNoDeal",
     "Fields",

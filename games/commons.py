@@ -23,6 +23,7 @@ from pydantic import Field, model_validator
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
 from coplay.games.commons_wording import CommonsRules, full_round, full_rules, terse_round, terse_rules
+from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Malformed, Number
 from coplay.games.parameters import Players, RoundsParameters, Tag, join_names
 
@@ -241,14 +242,8 @@ class Commons(Game[CommonsState]):
 
     def encode(self, state: CommonsState) -> Any:
         """The state as a JSON value."""
-        return {
-            "stock": state.stock,
-            "best_stock": state.best_stock,
-            "round": state.round,
-            "last": list(state.last),
-            "last_stock": state.last_stock,
-        }
+        return encode_fields(state)
 
     def decode(self, data: Any) -> CommonsState:
         """The inverse of `encode`."""
-        return CommonsState(**{**data, "last": tuple(data["last"])})
+        return decode_fields(CommonsState, data)

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
+from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Malformed, Number
 from coplay.games.parameters import Players, RoundsParameters, Tag, join_names
 from coplay.games.replies import number_text
@@ -193,8 +194,8 @@ class PublicGoods(Game[PublicGoodsState]):
 
     def encode(self, state: PublicGoodsState) -> Any:
         """The state as a JSON value."""
-        return {"round": state.round, "last": list(state.last)}
+        return encode_fields(state)
 
     def decode(self, data: Any) -> PublicGoodsState:
         """The inverse of `encode`."""
-        return PublicGoodsState(data["round"], tuple(data["last"]))
+        return decode_fields(PublicGoodsState, data)

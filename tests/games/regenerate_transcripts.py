@@ -31,6 +31,17 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
             "num_rounds": 8,
         },
     ),
+    "iterated_matrix_ordinal": (
+        "iterated_matrix",
+        {"Ada": "win_stay_lose_shift", "Bo": "random"},
+        {
+            "preset": "ordinal",
+            "row_type": "chicken",
+            "column_type": "prisoners_dilemma",
+            "show_name": True,
+            "num_rounds": 3,
+        },
+    ),
     "split": ("split", SPLIT_TWO, {"num_rounds": 3}),
     "split_three": (
         "split",
@@ -48,6 +59,7 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"Ada": "full_contributor", "Bo": "free_rider", "Cy": "conditional_contributor", "Di": "random"},
         {"num_rounds": 3},
     ),
+    "coin_game": ("coin_game", {"Ada": "coin_cooperator", "Bo": "coin_greedy"}, {"num_rounds": 6}),
     "commons": (
         "commons",
         {"Ada": "sustainable_harvester", "Bo": "planning_harvester", "Cy": "random"},

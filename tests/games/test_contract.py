@@ -18,6 +18,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("iterated_matrix", {"preset": "stag_hunt", "players": ("Ada", "Bo", "Cy")}),
     ("iterated_matrix", {"preset": "chicken", "continuation_probability": 0.7}),
     ("iterated_matrix", {"preset": "battle_of_the_sexes", "tag": None}),
+    ("iterated_matrix", {"preset": "matching_pennies"}),
+    ("iterated_matrix", {"preset": "ordinal", "row_type": "chicken", "column_type": "prisoners_dilemma"}),
     ("split", {}),
     ("split", {"players": ("Ada", "Bo", "Cy"), "value_generator": "one_to_twenty", "stock": 30}),
     ("trust_and_split", {}),
@@ -25,6 +27,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("trust_and_split", {"messages_per_player": 3, "message_tag": "m", "alternating_mix_ratio": 0.5}),
     ("public_goods", {}),
     ("public_goods", {"players": ("Ada", "Bo"), "all_or_nothing": True, "multiplier": 1.3, "tag": None}),
+    ("coin_game", {"num_rounds": 12}),
+    ("coin_game", {"num_rounds": 5, "size": 2, "tag": None}),
     ("commons", {}),
     (
         "commons",
