@@ -3,8 +3,8 @@
 `greedy` asks for everything and takes any gain; `fair` asks for the least that is worth half of what he could
 get, and takes no less than half; `hardliner` asks for everything and takes no less than four fifths; `bayesian`
 asks for what pays best on average against a `fair` other whose values he does not know, and takes what is worth
-half; `subgame_perfect` plays alternating offers by backward induction. What the strategies of buyers and sellers do
-stands with `buy_sell`.
+half; `subgame_perfect` plays alternating offers by backward induction. What the strategies of buyers and sellers, and
+of traders, do stands with `buy_sell` and `trading`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from coplay.games import Fields, FreeText, Move, Observation, OneOf
+from coplay.games import Choice, Fields, FreeText, Move, Observation, OneOf
 from coplay.games.alternating_offers import subgame_perfect_offer
 from coplay.games.deal_instances import all_instances
 
@@ -142,6 +142,38 @@ def bargaining(strategy: str) -> Negotiate:
     return negotiate
 
 
+def trading(strategy: str) -> Negotiate:
+    """Give a unit of what you value least for what you value most: a unit (`fair`) or all he has (`greedy`).
+
+    Of those who have it the next one in turn is asked, another one each round; any gain is accepted.
+    """
+
+    def negotiate(observation: Observation, player: str) -> Any:
+        facts, grammar = observation.facts, observation.grammar
+        values, holdings, phase = facts["values"], facts["holdings"], facts["phase"]
+        if phase == "answer":
+            gain = sum((facts["give"][good] - facts["get"][good]) * worth for good, worth in values.items())
+            return "accept" if gain > 0 else "reject"
+        seats = list(holdings)
+        start = seats.index(player) + facts["round"]
+        others = [
+            name for name in seats[start % len(seats) :] + seats[: start % len(seats)] if name != player
+        ]
+        least = min((good for good in values if holdings[player][good]), key=values.__getitem__, default=None)
+        wanted = [good for good in values if any(holdings[name][good] for name in others)]
+        best = max(wanted, key=values.__getitem__, default=None)
+        if phase == "partner":
+            assert isinstance(grammar, Choice)
+            if least is None or best is None or values[best] <= values[least]:
+                return grammar.options[-1]
+            partner = next(name for name in others if holdings[name][best])
+            return grammar.options[[name for name in seats if name != player].index(partner)]
+        units = holdings[facts["partner"]][best] if phase == "get" and strategy == "greedy" else 1
+        return dict.fromkeys(values, 0) | {least if phase == "give" else best: units}
+
+    return negotiate
+
+
 def buy_sell(strategy: str) -> Negotiate:
     """Name the strategy's price; accept one that is no worse than the own one would be now, or any gain.
 
@@ -216,6 +248,7 @@ OFFERS = {strategy: offers(strategy) for strategy in ("greedy", "fair", "hardlin
 NEGOTIATORS: dict[str, dict[str, Negotiate]] = {
     "alternating_offers": OFFERS,
     "buy_sell": {strategy: buy_sell(strategy) for strategy in BUY_SELL},
+    "trading": {strategy: trading(strategy) for strategy in ("greedy", "fair")},
     "bargaining": {strategy: bargaining(strategy) for strategy in ("greedy", "fair", "hardliner")},
     "ultimatum": OFFERS,
     "deal_or_no_deal": {strategy: deal_or_no_deal(strategy) for strategy in LEAST},

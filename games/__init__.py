@@ -40,6 +40,7 @@ from coplay.games.replies import strip_reasoning
 from coplay.games.rock_paper_scissors import RockPaperScissors
 from coplay.games.split import Split
 from coplay.games.tic_tac_toe import TicTacToe
+from coplay.games.trading import Trading
 from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
@@ -57,6 +58,7 @@ for _game in (
     RockPaperScissors,
     Split,
     TicTacToe,
+    Trading,
     TrustAndSplit,
     TwoRoundBargaining,
     Ultimatum,
@@ -97,6 +99,7 @@ __all__ = [
     "Split",
     "StepOutcome",
     "TicTacToe",
+    "Trading",
     "TrustAndSplit",
     "TwoRoundBargaining",
     "Ultimatum",

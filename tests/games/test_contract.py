@@ -44,6 +44,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("buy_sell", {"num_rounds": 2}),
     ("buy_sell", {"talk": False, "always_gains": True, "opens": "drawn", "max_turns": 4}),
     ("buy_sell", {"message_tag": "m", "num_rounds": 3, "max_price": 1}),
+    ("trading", {}),
+    ("trading", {"endowment": "own", "units": 5, "num_rounds": 12, "tag": None}),
     ("ultimatum", {"num_rounds": 2}),
     ("kuhn_poker", {}),
     ("leduc_poker", {}),

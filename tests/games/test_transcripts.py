@@ -23,6 +23,8 @@ CASES = (
     "bargaining_symbols",
     "buy_sell",
     "buy_sell_random",
+    "trading",
+    "trading_own",
     "ultimatum",
     "kuhn_poker",
     "leduc_poker",
