@@ -5,16 +5,21 @@ efficient reward vectors, those on which no player can gain without another's lo
 divided, both are taken as if units could be cut at will; whole units cannot do better.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 Corners = tuple[tuple[float, float], ...]
 
 
+@lru_cache(maxsize=4096)
 def division_yardsticks(
-    players: Sequence[str], values: Sequence[Sequence[float]], stock: float
-) -> dict[str, Any]:
-    """`best_total` of a division, and between two players the `efficient_line`, as `info` has them."""
+    players: tuple[str, ...], values: tuple[tuple[float, ...], ...], stock: float
+) -> Mapping[str, Any]:
+    """`best_total` of a division, and between two players the `efficient_line`, as `info` has them.
+
+    Kept, since games of a group meet the same values: to be read and never changed.
+    """
     told: dict[str, Any] = {"best_total": _whole(division_best_total(values, stock))}
     if len(players) == 2:
         told["efficient_line"] = _named(players, division_corners(values, stock))

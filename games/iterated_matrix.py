@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
+from operator import getitem
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -236,7 +237,7 @@ class IteratedMatrix(Game[MatrixState]):
         }
         last: tuple[str, ...] = ()
         if state.last:
-            last = tuple(names[move] for names, move in zip(self._labels, state.last, strict=True))
+            last = tuple(map(getitem, self._labels, state.last))
             facts["last"] = dict(zip(self._players, last, strict=True))
         if not self._full:
             text = terse_round(last, seat)
