@@ -454,7 +454,7 @@ EXPECTED: dict[str, Any] = {
             r"players' leaves out \['Bo'\]; expected a fork at every tick",
         ),
         ({"estimator": {"kind": "branches"}}, "whose branches have ticks without a fork; expected a fork"),
-        ({"shaping.whiten_before": "tick"}, "'shaping.whiten_before' is 'tick', which an expected past"),
+        ({"shaping.whiten_before": "tick"}, "'shaping.whiten_before' is 'tick', which would act on"),
         (
             {
                 "collect.branching.players": ["Bo"],
