@@ -63,7 +63,7 @@ class SharedAdapters:
             (path, module) for path, module in self.peft.named_modules() if hasattr(module, "lora_A")
         ]
         self._initialise(name, seed)
-        self.activate(())
+        self._apply(())  # PEFT has switched the new adapter on
         self.train(name, trained=False)
         return name
 
@@ -81,9 +81,12 @@ class SharedAdapters:
     def activate(self, names: tuple[str, ...]) -> None:
         """Make the layers apply these adapters; none means the bare base."""
         if names != self.active:
-            for _, layer in self._layers:
-                layer._active_adapter = list(names)  # the public setter would change requires_grad
-            self.active = names
+            self._apply(names)
+
+    def _apply(self, names: tuple[str, ...]) -> None:
+        for _, layer in self._layers:
+            layer._active_adapter = list(names)  # the public setter would change requires_grad
+        self.active = names
 
     @contextmanager
     def activated(self, names: tuple[str, ...]) -> Iterator[None]:

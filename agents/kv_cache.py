@@ -1,37 +1,42 @@
-"""Keys and values of dialogues between their turns.
+"""Keys and values of contexts between turns: rows of tokens in blocks, and a store that finds and forgets them.
 
 The token at place k of a context lies in column k of its row. So causality alone hides what is not there yet:
 padding and dead tokens stand behind every real one, and rows of unequal length share a batch without holes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+Place = tuple["Block", int]
+"""A row of a block."""
+
 
 class Block:
-    """A batch of rows, one dialogue each, read by one version of one policy."""
+    """A batch of rows, one context each, read by one version of one policy."""
 
-    def __init__(self, label: str, dialogues: list[str]) -> None:
+    def __init__(self, label: str, num_rows: int) -> None:
         self.label = label
-        self.dialogues = dialogues
-        self.tokens: list[tuple[int, ...]] = [()] * len(dialogues)
-        """What each row has read; columns behind are garbage."""
+        self.tokens: list[list[int]] = [[] for _ in range(num_rows)]
+        """What each row has read; columns behind are finite garbage."""
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         """Per layer (rows, heads, capacity, width)."""
         self.capacity = 0
-        self._target: tuple[slice, Tensor | None, int, int] = (slice(0), None, 0, 0)
+        self._target: tuple[slice | Tensor, Tensor | None, int, int] = (slice(0), None, 0, 0)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
 
     @property
     def cells(self) -> int:
         """Columns held in memory, over all rows."""
-        return len(self.dialogues) * self.capacity
+        return len(self.tokens) * self.capacity
 
     def reserve(self, columns: int) -> None:
-        """Have room for so many columns; grows by half at least, so that a dialogue is copied seldom."""
+        """Have room for so many columns; grows by half at least, so that a context is copied seldom."""
         if columns > self.capacity:
             self.capacity = max(columns, self.capacity * 3 // 2, 16)
             self.keys = [self._grown(tensor) for tensor in self.keys]
@@ -43,12 +48,12 @@ class Block:
         wider[:, :, :columns] = tensor
         return wider
 
-    def aim(self, rows: slice, columns: Tensor | None, start: int, end: int) -> None:
+    def aim(self, rows: slice | Tensor, columns: Tensor | None, start: int, end: int) -> None:
         """Say where the next forward pass writes.
 
         Args:
-            rows: the rows that it reads.
-            columns: (rows, Q) column of each new token; None if they are start..end-1 in every row.
+            rows: the rows that it reads, as a slice (seen in place) or as numbers (attention sees copies).
+            columns: (rows, Q) column of each new token; None if they are start..end-1 in every row of a slice.
             start: first column written, where `columns` is None.
             end: columns that attention sees.
         """
@@ -57,11 +62,16 @@ class Block:
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Take up one layer's new keys and values; return all that attention sees. Called by models."""
         if layer == len(self.keys):
-            shape = (len(self.dialogues), keys.shape[1], self.capacity, keys.shape[3])
+            shape = (len(self), keys.shape[1], self.capacity, keys.shape[3])
             self.keys.append(keys.new_zeros(shape))
             self.values.append(values.new_zeros((*shape[:3], values.shape[3])))
         rows, columns, start, end = self._target
-        held = self.keys[layer][rows], self.values[layer][rows]
+        stores = self.keys[layer], self.values[layer]
+        if isinstance(rows, Tensor):
+            for store, new in zip(stores, (keys, values), strict=True):
+                store[rows[:, None], :, columns] = new.transpose(1, 2)
+            return stores[0][:, :, :end].index_select(0, rows), stores[1][:, :, :end].index_select(0, rows)
+        held = stores[0][rows], stores[1][rows]
         for store, new in zip(held, (keys, values), strict=True):
             if columns is None:
                 store[:, :, start : start + new.shape[2]] = new
@@ -70,74 +80,123 @@ class Block:
                 store[places, :, columns] = new.transpose(1, 2)
         return held[0][:, :, :end], held[1][:, :, :end]
 
-    def select(self, rows: Sequence[int], dialogues: list[str]) -> "Block":
-        """A block of copies of these rows (repeated if asked), under new dialogue names."""
-        return join([(self, rows)], self.label, dialogues)
+    def select(self, rows: Sequence[int]) -> "Block":
+        """A block of copies of these rows, repeated if asked."""
+        return join([(self, row, len(self.tokens[row])) for row in rows], self.label)
+
+    def copy_beginnings(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        """Let rows begin as others do: (row, source row, number of first tokens) each; sources are no targets."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row, source, length in copies:
+            self.tokens[row] = self.tokens[source][:length]
+            groups.setdefault((source, length), []).append(row)
+        for (source, length), rows in groups.items():
+            for tensor in (*self.keys, *self.values):
+                index = torch.tensor(rows, device=tensor.device)
+                tensor[index, :, :length] = tensor[source, :, :length]
+
+    def absorb(self, part: "Block", rows: Sequence[int]) -> None:
+        """Take over what a block of copies of some rows has read since; `rows[k]` is its k-th row's home."""
+        start = min(len(self.tokens[row]) for row in rows)
+        end = max(len(tokens) for tokens in part.tokens)
+        self.reserve(end)
+        for row, tokens in zip(rows, part.tokens, strict=True):
+            self.tokens[row] = tokens
+        for mine, theirs in zip((*self.keys, *self.values), (*part.keys, *part.values), strict=True):
+            index = torch.tensor(rows, device=mine.device)
+            mine[:, :, start:end].index_copy_(0, index, theirs[:, :, start:end])
 
 
-def join(parts: Iterable[tuple[Block, Sequence[int]]], label: str, dialogues: list[str]) -> Block:
-    """One block of the given rows of several, in order."""
-    parts = [(block, rows) for block, rows in parts if rows]
-    joined = Block(label, dialogues)
-    joined.tokens = [block.tokens[row] for block, rows in parts for row in rows]
-    filled = [(block, rows) for block, rows in parts if block.keys]
-    joined.reserve(max((block.capacity for block, _ in filled), default=0))
-    if not filled:
+def join(sources: Sequence[tuple[Block, int, int] | None], label: str, *, columns: int = 0) -> Block:
+    """A block whose rows begin as rows of others: (block, row, number of first tokens) each; None begins empty."""
+    joined = Block(label, len(sources))
+    runs: list[tuple[Block, int, list[int]]] = []
+    for place, source in enumerate(sources):
+        if source is None:
+            continue
+        block, row, length = source
+        joined.tokens[place] = block.tokens[row][:length]
+        if block.keys:
+            if runs and runs[-1][0] is block and runs[-1][1] + len(runs[-1][2]) == place:
+                runs[-1][2].append(row)
+            else:
+                runs.append((block, place, [row]))
+    joined.reserve(max([columns, *(len(tokens) for tokens in joined.tokens)]))
+    if not runs:
         return joined
     for name in ("keys", "values"):
-        for layer, like in enumerate(getattr(filled[0][0], name)):
-            whole = like.new_zeros(len(dialogues), like.shape[1], joined.capacity, like.shape[3])
-            start = 0
-            for block, rows in parts:
-                if block.keys:
-                    chosen = torch.tensor(rows, device=like.device)
-                    part = getattr(block, name)[layer].index_select(0, chosen)
-                    whole[start : start + len(rows), :, : block.capacity] = part
-                start += len(rows)
+        for layer, like in enumerate(getattr(runs[0][0], name)):
+            whole = like.new_zeros(len(joined), like.shape[1], joined.capacity, like.shape[3])
+            for block, start, rows in runs:
+                length = max(len(joined.tokens[start + offset]) for offset in range(len(rows)))
+                chosen = torch.tensor(rows, device=like.device)
+                part = getattr(block, name)[layer][:, :, :length].index_select(0, chosen)
+                whole[start : start + len(rows), :, :length] = part
             getattr(joined, name).append(whole)
     return joined
 
 
 class Store:
-    """Where each dialogue's row is. Blocks that no dialogue points to any more free themselves."""
+    """Blocks between waves, the least recently used forgotten first beyond a budget of cells."""
 
     def __init__(self, max_cells: int) -> None:
         self.max_cells = max_cells
-        self._places: dict[str, tuple[Block, int]] = {}
+        self._blocks: dict[int, tuple[Block, set[int]]] = {}
+        """By identity, the last used last: each with the rows that no other row has made superfluous."""
+        self._names: dict[str, Place] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return sum(len(rows) for _, rows in self._blocks.values())
 
-    def find(self, dialogue: str, label: str, context: Sequence[int]) -> tuple[Block, int] | None:
-        """The row that has read a proper beginning of this context under this very policy version (B21)."""
-        place = self._places.get(dialogue)
+    @property
+    def cells(self) -> int:
+        """Columns held in memory, over all rows of all blocks."""
+        return sum(block.cells for block, _ in self._blocks.values())
+
+    def find(self, dialogue: str, label: str, tokens: Sequence[int]) -> Place | None:
+        """The row of a dialogue's last turn, if all it has read under this very version begins `tokens` (B21)."""
+        place = self._names.get(dialogue)
         if place is None:
             return None
         block, row = place
+        _, rows = self._blocks.get(id(block), (block, set[int]()))
         read = block.tokens[row]
-        if block.label != label or len(read) >= len(context) or tuple(context[: len(read)]) != read:
-            del self._places[dialogue]
-            return None
-        return place
+        fits = row in rows and block.label == label and len(read) < len(tokens)
+        return place if fits and list(tokens[: len(read)]) == read else None
 
-    def put(self, block: Block) -> None:
-        """Let the block's dialogues be found there, as the newest; beyond the budget forget the oldest."""
-        for row, dialogue in enumerate(block.dialogues):
-            self._places.pop(dialogue, None)
-            self._places[dialogue] = (block, row)
-        blocks = {id(held): held for held, _ in reversed(self._places.values())}
-        cells, kept = 0, set()
-        for name, held in blocks.items():
-            cells += held.cells
-            if cells <= self.max_cells:
-                kept.add(name)
-        if len(kept) < len(blocks):
-            self._places = {k: place for k, place in self._places.items() if id(place[0]) in kept}
+    def held(self, label: str) -> list[Place]:
+        """All rows read by this version of a policy."""
+        return [
+            (block, row)
+            for block, rows in self._blocks.values()
+            if block.label == label
+            for row in sorted(rows)
+        ]
+
+    def put(self, block: Block, names: Mapping[str, int]) -> None:
+        """Keep a block as the newest, its rows under the names of dialogues; beyond the budget forget the oldest."""
+        _, rows = self._blocks.pop(id(block), (block, set(range(len(block)))))
+        self._blocks[id(block)] = (block, rows | set(names.values()))
+        for name, row in names.items():
+            self._names[name] = (block, row)
+        while self.cells > self.max_cells:
+            self._drop(next(iter(self._blocks)))
+
+    def retire(self, place: Place) -> None:
+        """A newer row begins with all of this one: when a block has only such rows, it goes."""
+        block, row = place
+        if id(block) in self._blocks:
+            rows = self._blocks[id(block)][1]
+            rows.discard(row)
+            if not rows:
+                self._drop(id(block))
 
     def forget(self, name: str | None = None) -> None:
         """Drop the rows of every version of a policy, or all of them."""
-        self._places = {
-            dialogue: place
-            for dialogue, place in self._places.items()
-            if name is not None and place[0].label.rpartition("@")[0] != name
-        }
+        for key, (block, _) in list(self._blocks.items()):
+            if name is None or block.label.rpartition("@")[0] == name:
+                self._drop(key)
+
+    def _drop(self, key: int) -> None:
+        dropped, _ = self._blocks.pop(key)
+        self._names = {name: place for name, place in self._names.items() if place[0] is not dropped}

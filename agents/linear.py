@@ -67,6 +67,9 @@ class _Product(torch.autograd.Function):
 class Linear(nn.Linear):
     """`nn.Linear` whose large float32 products on a CPU are oneDNN's."""
 
+    packed: Tensor | None = None
+    """Weights from `pack` to use in place of its own, while no gradients are wanted."""
+
     def forward(self, input: Tensor) -> Tensor:
         """(..., I) -> (..., O)."""
         weight, bias = self.weight, self.bias
@@ -76,7 +79,7 @@ class Linear(nn.Linear):
         if torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad):
             result: Tensor = _Product.apply(input, weight, bias)  # type: ignore[no-untyped-call]
             return result
-        return product(input, weight, bias)
+        return product(input, weight if self.packed is None else self.packed, bias)
 
 
 def speed_up(model: nn.Module) -> None:

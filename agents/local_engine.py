@@ -1,20 +1,18 @@
 """The engine in this process: samples for all waiting requests at once, with caches kept between turns."""
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor
 
 from coplay.agents.engine import Sample, SampleRequest
-from coplay.agents.kv_cache import Block, Store, join
+from coplay.agents.kv_cache import Block, Store
+from coplay.agents.merged import Merged
 from coplay.agents.policy import Policy
+from coplay.agents.reader import COMPACT, Read, Reader
 from coplay.agents.replies import ReplyState, choose
-
-SHARED_PREFIX = 8
-"""Fewer common first tokens than this are not worth a forward pass of their own."""
-COMPACT = 0.75
-"""A batch is copied to a smaller one when no more than this share of its rows still samples."""
 
 
 class _Wave:
@@ -47,7 +45,8 @@ class LocalEngine:
     Args:
         policies: by name.
         max_batch_tokens: most new tokens, padding included, in one forward pass (one row is never cut).
-        max_cache_tokens: most tokens whose keys and values are kept; the longest unused dialogues go first.
+        max_cache_tokens: most tokens whose keys and values are kept between calls, room for more to come included;
+            the longest unused go first. None: what fits into a quarter of the memory, a million at most.
     """
 
     def __init__(
@@ -55,12 +54,23 @@ class LocalEngine:
         policies: Mapping[str, Policy],
         *,
         max_batch_tokens: int = 16384,
-        max_cache_tokens: int = 1 << 20,
+        max_cache_tokens: int | None = None,
     ) -> None:
         self._policies = policies
-        self._max_batch_tokens = max_batch_tokens
-        self._store = Store(max_cache_tokens)
+        self._store = Store(_default_budget(policies) if max_cache_tokens is None else max_cache_tokens)
+        self._reader = Reader(self._store, max_batch_tokens)
+        self._merged: dict[str, Merged | None] = {}
         self._wave: _Wave | None = None
+
+    @property
+    def tokens_read(self) -> int:
+        """Tokens that went through a model so far, padding not counted."""
+        return self._reader.tokens_read
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens that caches have room for now; at most `max_cache_tokens`."""
+        return self._store.cells
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Sample one reply, together with all requests made in the same turn of the event loop.
@@ -96,10 +106,11 @@ class LocalEngine:
         states: dict[int, ReplyState] = {}
         with torch.inference_mode():
             for label, chosen in groups.items():
-                for part in self._parts(chosen, requests):
-                    fresh = [ReplyState(requests[index]) for index in part]
-                    self._reply(policies[label], fresh)
-                    states.update(zip(part, fresh, strict=True))
+                with self._ready(policies[label]):
+                    for part in self._parts(chosen, requests):
+                        fresh = [ReplyState(requests[index]) for index in part]
+                        self._reply(policies[label], fresh)
+                        states.update(zip(part, fresh, strict=True))
         return [states[index].sample() for index in range(len(requests))]
 
     def publish(self, policy: str) -> str:
@@ -109,15 +120,24 @@ class LocalEngine:
                 f"the engine holds no policy {policy!r}; expected one of {sorted(self._policies)!r}"
             )
         self._store.forget(policy)
+        self._merged = {k: held for k, held in self._merged.items() if k.rpartition("@")[0] != policy}
         return self._policies[policy].label
 
     def clear(self) -> None:
-        """Drop all caches, as at the end of an iteration."""
+        """Drop all caches and merged weights, as at the end of an iteration."""
         self._store.forget()
+        self._merged.clear()
 
     def close(self) -> None:
         """Drop all caches."""
         self.clear()
+
+    def _ready(self, policy: Policy) -> AbstractContextManager[None]:
+        """Sample from merged weights inside, where there are any: made once a version."""
+        if policy.label not in self._merged:
+            self._merged[policy.label] = policy.merged()
+        merged = self._merged[policy.label]
+        return nullcontext() if merged is None else merged.applied()
 
     def _held(self, label: str, request: SampleRequest) -> Policy:
         policy = self._policies.get(label.rpartition("@")[0])
@@ -147,129 +167,63 @@ class LocalEngine:
         active = [state for state in states if not state.finish]
         if not active:
             return
-        block = self._gather(policy, active)
-        rows = list(range(len(active)))
-        while active:
-            if len(active) <= COMPACT * len(block.dialogues):
-                block = block.select(rows, [block.dialogues[row] for row in rows])
-                self._store.put(block)
-                rows = list(range(len(active)))
-            choose(policy, active, self._read(policy, block, rows, [state.pending for state in active]))
-            if any(state.finish for state in active):
-                rows = [row for state, row in zip(active, rows, strict=True) if not state.finish]
-                active = [state for state in active if not state.finish]
+        names = [state.request.dialogue for state in active]
+        read = self._reader.open(policy, names, [state.whole() for state in active])
+        choose(policy, active, read.hidden)
+        home, seats = _own_rows(read, [not state.finish for state in active])
+        if home is not read.block:
+            for row in set(read.rows):
+                self._store.retire((read.block, row))
+        self._decode(
+            policy,
+            home,
+            [(state, seat) for state, seat in zip(active, seats, strict=True) if not state.finish],
+        )
+        self._store.put(home, dict(zip(names, seats, strict=True)))
 
-    def _gather(self, policy: Policy, states: list[ReplyState]) -> Block:
-        """A block with the dialogues' rows in this order: that of the last turn as it is, where it fits."""
-        dialogues = [state.request.dialogue for state in states]
-        if len(set(dialogues)) < len(dialogues):  # asked twice at once: each request reads for itself
-            dialogues = [
-                f"{name}\0{row}" if name in dialogues[:row] else name for row, name in enumerate(dialogues)
-            ]
-        places = [
-            self._store.find(name, policy.label, state.request.context)
-            for name, state in zip(dialogues, states, strict=True)
-        ]
-        fresh = [row for row, place in enumerate(places) if place is None]
-        runs: list[tuple[Block, list[int]]] = []
-        if fresh:
-            begun = self._begin(
-                policy, [states[row].request for row in fresh], [dialogues[row] for row in fresh]
-            )
-            for row, source in enumerate(fresh):
-                places[source] = (begun, row)
-        for place in places:
-            assert place is not None
-            if runs and runs[-1][0] is place[0]:
-                runs[-1][1].append(place[1])
-            else:
-                runs.append((place[0], [place[1]]))
-        block = runs[0][0]
-        if len(runs) > 1 or runs[0][1] != list(range(len(block.dialogues))):
-            block = join(runs, policy.label, dialogues)
-        self._store.put(block)
-        for state, tokens in zip(states, block.tokens, strict=True):
-            state.resume(len(tokens))
-        return block
-
-    def _begin(self, policy: Policy, requests: list[SampleRequest], dialogues: list[str]) -> Block:
-        """A block for new dialogues; what their contexts share is read once and copied.
-
-        Equal contexts are read once but for their last token; of different ones, the common beginning.
-        """
-        contexts = [tuple(request.context[:-1]) for request in requests]
-        numbers = {context: number for number, context in enumerate(dict.fromkeys(contexts))}
-        distinct = list(numbers)
-        shared = _common_prefix(distinct)
-        block = Block(policy.label, [""] * len(distinct))
-        if len(distinct) > 1 and shared >= SHARED_PREFIX:
-            block = Block(policy.label, [""])
-            self._read(policy, block, [0], [distinct[0][:shared]])
-            block = block.select([0] * len(distinct), [""] * len(distinct))
-        if len(distinct) < len(contexts):
-            rest = [context[len(read) :] for context, read in zip(distinct, block.tokens, strict=True)]
-            rows = [row for row, tokens in enumerate(rest) if tokens]
-            if rows:
-                self._read(policy, block, rows, [rest[row] for row in rows])
-            return block.select([numbers[context] for context in contexts], dialogues)
-        block.dialogues = dialogues
-        return block
-
-    def _read(self, policy: Policy, block: Block, rows: list[int], news: Sequence[tuple[int, ...]]) -> Tensor:
-        """Feed new tokens to some rows of a block; returns the hidden state (N, H) at the last one of each.
-
-        The other rows read a dummy behind their last token, which their next real token overwrites.
-        """
-        starts = [len(tokens) for tokens in block.tokens]
-        feeds: list[tuple[int, ...]] = [()] * len(starts)
-        for row, new in zip(rows, news, strict=True):
-            feeds[row] = new
-            block.tokens[row] += new
-        width = max(map(len, news))
-        equal = len(set(starts)) == 1 and (width == 1 or all(len(feed) == width for feed in feeds))
-        block.reserve(max(starts) + width)
-        padded = [feed + (0,) * (width - len(feed)) for feed in feeds]
-        size = max(1, self._max_batch_tokens // width)
-        parts = [
-            self._forward(policy, block, slice(start, start + size), padded, starts, equal)
-            for start in range(0, len(starts), size)
-        ]
-        hidden = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if equal and len(rows) == len(starts):
-            return hidden[:, -1]
-        device = hidden.device
-        last = torch.tensor([len(new) - 1 for new in news], device=device)
-        return hidden[torch.tensor(rows, device=device), last]
-
-    def _forward(
-        self,
-        policy: Policy,
-        block: Block,
-        rows: slice,
-        padded: list[tuple[int, ...]],
-        starts: list[int],
-        equal: bool,
-    ) -> Tensor:
-        device = policy.device
-        ids = torch.tensor(padded[rows], device=device)
-        if equal:
-            start, end = starts[0], starts[0] + ids.shape[1]
-            positions = torch.arange(start, end, device=device)[None]
-            block.aim(rows, None, start, end)
-        else:
-            end = max(starts[rows]) + ids.shape[1]
-            positions = torch.tensor(starts[rows], device=device)[:, None] + torch.arange(
-                ids.shape[1], device=device
-            )
-            block.aim(rows, positions, 0, end)
-        mask = (torch.arange(end, device=device) <= positions[:, :, None])[:, None]
-        return policy.extend(ids, positions, mask, block)
+    def _decode(self, policy: Policy, home: Block, seated: list[tuple[ReplyState, int]]) -> None:
+        """Sample the rest of replies that have rows of their own in a block, working on copies of ever fewer rows."""
+        work, origin = home, list(range(len(home)))
+        while seated:
+            if len(seated) <= COMPACT * len(work):
+                smaller = work.select([seat for _, seat in seated])
+                if work is not home:
+                    home.absorb(work, origin)
+                origin = [origin[seat] for _, seat in seated]
+                work, seated = smaller, [(state, seat) for seat, (state, _) in enumerate(seated)]
+            active = [state for state, _ in seated]
+            rows = [seat for _, seat in seated]
+            choose(policy, active, self._reader.read(policy, work, rows, [state.pending for state in active]))
+            seated = [(state, seat) for state, seat in seated if not state.finish]
+        if work is not home:
+            home.absorb(work, origin)
 
 
-def _common_prefix(contexts: Sequence[tuple[int, ...]]) -> int:
-    """Number of first tokens that all contexts share."""
-    first, last = min(contexts), max(contexts)
-    for place, token in enumerate(first):
-        if place >= len(last) or last[place] != token:
-            return place
-    return len(first)
+def _own_rows(read: Read, going: Sequence[bool]) -> tuple[Block, list[int]]:
+    """A block where every reply that goes on has a row of its own, and the row of each reply.
+
+    Replies that end with their first token may share a row, also with one that goes on.
+    """
+    owners = [row for row, goes in zip(read.rows, going, strict=True) if goes]
+    if len(set(owners)) == len(owners):
+        return read.block, read.rows
+    rest = sorted(set(read.rows) - set(owners))
+    block = read.block.select([*owners, *rest])
+    first = {row: place for place, row in reversed(list(enumerate([*owners, *rest])))}
+    own = iter(range(len(owners)))
+    return block, [next(own) if goes else first[row] for row, goes in zip(read.rows, going, strict=True)]
+
+
+def _default_budget(policies: Mapping[str, Policy]) -> int:
+    """Tokens whose keys and values fill a quarter of the memory under the largest model, a million at most."""
+    sizes = [policy.cache_bytes() for policy in policies.values()]
+    return max(1, min(1 << 20, _memory() // 4 // max(sizes, default=1)))
+
+
+def _memory() -> int:
+    """Bytes of memory where the models are."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 8 << 30  # no way to ask without another package: what any machine has

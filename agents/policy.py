@@ -12,8 +12,10 @@ from torch.nn import functional
 from coplay.agents.adapters import fill
 from coplay.agents.base_model import BaseModel
 from coplay.agents.chat import ChatFormat
+from coplay.agents.merged import Merged, merge
 from coplay.agents.runs import find_policy_folder
 from coplay.agents.settings import LoraWeights, PolicySettings, check_name
+from coplay.agents.trunk import Trunk
 from coplay.agents.weights import AdapterWeights, Network, Weights, WholeWeights
 from coplay.games.chance import derive_seed
 
@@ -51,6 +53,17 @@ class Policy:
         """Where the weights are."""
         return self._network.trunk.device
 
+    @property
+    def trunk(self) -> Trunk:
+        """What makes hidden states: this policy's, or inside `reference` the reference's."""
+        return self._network.trunk
+
+    @property
+    def vocabulary(self) -> int:
+        """V of the logits."""
+        size: int = self._network.head.weight.shape[0]
+        return size
+
     def bump(self) -> str:
         """Count one update of the weights; returns the new label."""
         self.version += 1
@@ -69,6 +82,18 @@ class Policy:
     def extend(self, input_ids: Tensor, position_ids: Tensor, mask: Tensor, cache: Any) -> Tensor:
         """Hidden states (B, Q, H) of new tokens after cached ones; see `Trunk.extend`."""
         return self._network.trunk.extend(input_ids, position_ids, mask, cache)
+
+    def cache_bytes(self) -> int:
+        """Memory that the keys and values of one token take."""
+        config, weight = self._network.trunk.decoder.config, self._network.head.weight
+        heads = config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        kept = getattr(config, "num_key_value_heads", None) or heads
+        return int(2 * config.num_hidden_layers * kept * width * weight.element_size())
+
+    def merged(self) -> Merged | None:
+        """The weights as they are now, ready for sampling on a CPU; None where there is nothing to gain."""
+        return merge(self._network)
 
     def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
         """Scores (..., V) of the next token in float32.

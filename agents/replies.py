@@ -37,13 +37,13 @@ class ReplyState:
         """Empty while tokens are still to come."""
         self.node = 0
         self.pending: tuple[int, ...] = ()
-        """Tokens that the model has yet to read."""
+        """Tokens since the last choice, which the model has yet to read."""
         if request.trie is not None:
             self._force()
 
-    def resume(self, length: int) -> None:
-        """Say how much of the context has been read before."""
-        self.pending = (*self.request.context[length:], *self.ids)
+    def whole(self) -> tuple[int, ...]:
+        """All tokens so far: the context and the reply."""
+        return (*self.request.context, *self.ids)
 
     def take(self, token: int, log_prob: float) -> None:
         """Append a drawn token and what follows it by force."""

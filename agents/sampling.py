@@ -33,7 +33,7 @@ def draw(logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float
         uniforms: N numbers in [0, 1).
     """
     log_probs = _log_probs(logits, temperatures)
-    mass = log_probs.double().exp().cumsum(-1)
+    mass = log_probs.exp().cumsum(-1, dtype=torch.float64)
     wanted = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * mass[:, -1:]
     columns = torch.searchsorted(mass, wanted, right=True).clamp_max_(logits.shape[1] - 1)
     return Draws(columns.squeeze(1).tolist(), log_probs.gather(1, columns).squeeze(1).tolist())

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from coplay.agents.adapters import SharedAdapters
+from coplay.agents.tree_rows import reads_trees
 
 
 class Trunk:
@@ -18,6 +19,8 @@ class Trunk:
         self.decoder = decoder
         self.adapters = adapters
         self.names = names
+        self.merged = False
+        """True while the layers hold weights that the adapters are merged into."""
         parameters = inspect.signature(type(decoder).forward).parameters
         self._cache_word = "cache" if "cache" in parameters else "past_key_values"
         self._checkpointed = [m for m in decoder.modules() if hasattr(type(m), "gradient_checkpointing")]
@@ -27,6 +30,17 @@ class Trunk:
         """Where the weights are."""
         device: torch.device = next(self.decoder.parameters()).device
         return device
+
+    @property
+    def width(self) -> int:
+        """H of the hidden states."""
+        width: int = self.decoder.config.hidden_size
+        return width
+
+    @property
+    def reads_trees(self) -> bool:
+        """True if `hidden` is right for tree-shaped rows too."""
+        return reads_trees(self.decoder)
 
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
@@ -72,7 +86,7 @@ class Trunk:
 
     def _activate(self) -> None:
         if self.adapters is not None:
-            self.adapters.activate(self.names)
+            self.adapters.activate(() if self.merged else self.names)
 
 
 def positions_and_mask(

@@ -27,23 +27,31 @@ Tag = Annotated[str | None, AfterValidator(_tag)]
 Players = Annotated[tuple[str, ...], Field(min_length=2), AfterValidator(_players)]
 """Seats in their fixed order."""
 
+TwoPlayers = Annotated[tuple[str, ...], Field(min_length=2, max_length=2), AfterValidator(_players)]
+"""Two seats, the first to move first."""
+
 Wording = Literal["full", "terse"]
 """`full` sentences for chat models, or `terse`: a handful of tokens a round for the embedded model."""
 
 
-class RoundsParameters(GameParameters):
-    """Seats, rounds, wording and the rule on malformed replies."""
+class SeatsParameters(GameParameters):
+    """Seats, wording and the rule on malformed replies."""
 
     players: Players = ("Ada", "Bo")
     """Names of the seats in their fixed order."""
-    num_rounds: int = Field(10, ge=1, le=1_000_000)
-    """Number of rounds (at most, where a game may stop earlier)."""
     wording: Wording = "full"
     """`full` sentences for chat models, `terse` tokens for the embedded model; both state the same facts."""
     retries: int = Field(0, ge=0, le=100)
     """How often a player whose reply is no move is asked again within the step."""
     penalty: float = Field(0.0, ge=0.0, allow_inf_nan=False)
     """Taken from the credit of each malformed attempt, in raw reward units."""
+
+
+class RoundsParameters(SeatsParameters):
+    """The same, and rounds."""
+
+    num_rounds: int = Field(10, ge=1, le=1_000_000)
+    """Number of rounds (at most, where a game may stop earlier)."""
 
 
 def join_names(names: tuple[str, ...]) -> str:

@@ -138,7 +138,7 @@ def test_lockstep_dialogues_keep_their_batch_as_it_is(policies: dict[str, Policy
         requests = [ask(f"d{row}", c, seed=turn, trie=trie("A", "B")) for row, c in enumerate(contexts)]
         samples = engine.sample_all(requests)
         check_ratio_one(policies["ada"], requests, samples)
-        blocks.add(id(engine._store._places["d0"][0]))
+        blocks.add(id(engine._store._names["d0"][0]))
         contexts = [c + s.ids + (9,) for c, s in zip(contexts, samples, strict=True)]
     assert len(blocks) == 1
 
@@ -205,7 +205,7 @@ def test_rows_of_a_batch_stand_in_the_order_of_their_keys(policies: dict[str, Po
     """Law 8: whoever asks first, the batch is the same."""
     engine = LocalEngine(policies)
     engine.sample_all([ask(f"d{row}", context_of(4 + row), trie=trie("A", "B")) for row in (3, 0, 2, 1)])
-    assert engine._store._places["d0"][0].dialogues == ["d0", "d1", "d2", "d3"]
+    assert [engine._store._names[f"d{row}"][1] for row in range(4)] == [0, 1, 2, 3]
 
 
 def test_group_members_with_equal_contexts_differ_by_their_seeds(policies: dict[str, Policy]) -> None:
@@ -338,7 +338,8 @@ def test_reply_after_an_update_comes_from_the_new_weights(kind: PolicySettings) 
     check_ratio_one(policies["bo"], [other], after[1:])
     again = engine.sample_all([ask("a2", context, policy="ada@1"), replace(requests[1], dialogue="b2")])
     assert again[0].log_probs != before[0].log_probs
-    assert again[1] == before[1]
+    assert again[1].ids == before[1].ids
+    assert again[1].log_probs == pytest.approx(before[1].log_probs, abs=1e-5)
 
 
 def test_cache_of_an_old_version_is_not_read_even_without_publishing() -> None:
@@ -443,18 +444,27 @@ def test_same_dialogue_twice_in_a_batch_gets_two_answers(policies: dict[str, Pol
 def test_caches_beyond_the_budget_go_oldest_first() -> None:
     """The budget counts tokens kept; a forgotten dialogue is read again, with the same answer."""
     store = Store(max_cells=100)
+    blocks = {}
     for name in ("a", "b", "c"):
-        block = Block("ada@0", [name])
-        block.reserve(40)
-        block.tokens = [(1, 2)]
-        store.put(block)
+        blocks[name] = Block("ada@0", 1)
+        blocks[name].reserve(40)
+        blocks[name].tokens = [[1, 2]]
+        store.put(blocks[name], {name: 0})
+        assert store.cells <= 100
     assert store.find("a", "ada@0", (1, 2, 3)) is None
-    assert store.find("b", "ada@0", (1, 2, 3)) is not None
+    assert store.find("b", "ada@0", (1, 2, 3)) == (blocks["b"], 0)
     assert store.find("c", "ada@1", (1, 2, 3)) is None
     assert store.find("b", "ada@0", (1, 9, 3)) is None
-    assert len(store) == 0
-    empty = join([(Block("ada@0", ["x"]), [0])], "ada@0", ["x"])
-    assert empty.tokens == [()]
+    assert store.find("b", "ada@0", (1, 2)) is None
+    assert store.held("ada@0") == [(blocks["b"], 0), (blocks["c"], 0)]
+    store.put(blocks["b"], {"b": 0})
+    blocks["b"].reserve(90)
+    store.put(blocks["c"], {"c": 0})
+    assert store.held("ada@0") == [(blocks["c"], 0)]
+    store.retire((blocks["c"], 0))
+    assert (len(store), store.cells) == (0, 0)
+    empty = join([(Block("ada@0", 1), 0, 0), None], "ada@0")
+    assert empty.tokens == [[], []]
 
 
 def test_batches_larger_than_the_budgets_are_cut_without_a_trace() -> None:

@@ -512,3 +512,15 @@ def test_whole_policy_built_after_adapters_copies_the_bare_base() -> None:
     _, second = build({"cy": FULL}, base=base)
     assert torch.equal(scores(second["cy"]), bare)
     assert not any("lora" in name for name in second["cy"].state())
+
+
+def test_reference_of_the_first_policy_before_any_other_call_is_the_bare_base() -> None:
+    """B79: PEFT switches a new adapter on; it must be off again even if nothing was switched before."""
+    base = load_base(EmbeddedModel(hidden=32, intermediate=64), seed=0)
+    ids = torch.tensor([[5, 6, 7]])
+    with torch.no_grad():
+        bare = base.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    policy = build_policies(base, {"ada": PolicySettings()}, seed=0, keep_reference=True)["ada"]
+    policy.load_state({name: tensor + 0.5 for name, tensor in policy.state().items()})
+    with policy.reference():
+        assert torch.equal(policy.hidden(ids), bare)

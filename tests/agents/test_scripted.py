@@ -25,6 +25,7 @@ from coplay.games import (
     Number,
     Observation,
     OneOf,
+    game_class,
     make_game,
 )
 
@@ -189,9 +190,11 @@ def test_seat_when_the_game_is_not_known_then_refused_before_play(name: str) -> 
 
 
 def test_every_agent_when_seated_then_plays_its_games_to_the_end() -> None:
+    rounds = {"num_rounds": 2}
     for name, script in SCRIPTED.items():
         for game_name in sorted(script.games or {"iterated_matrix", "split", "trust_and_split"}):
-            game = make_game(game_name, num_rounds=2)
+            has_rounds = "num_rounds" in game_class(game_name).Parameters.model_fields
+            game = make_game(game_name, **(rounds if has_rounds else {}))
             seats = {
                 player: scripted_agent(name)(
                     Seat(game=game_name, player=player, players=game.spec.players, episode="0", seed=place)

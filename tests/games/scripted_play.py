@@ -1,12 +1,13 @@
 """Play a game with scripted agents and nothing else; the luck of step k is `Chance(seed, k)`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coplay.agents.base import Agent, Seat, TurnKey
 from coplay.agents.scripted import scripted_agent
 from coplay.games import Chance, Game, Malformed, Observation, StepOutcome
+from coplay.games.game_tree import Decision
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,32 @@ def totals(game: Game[Any], agents: Mapping[str, str], *, seed: int = 0) -> dict
         for player, reward in played.outcome.rewards.items():
             sums[player] += reward
     return sums
+
+
+def play_from(game: Game[Any], state: Any, agents: Mapping[str, str], *, seed: int = 0) -> dict[str, float]:
+    """Sum of the step rewards of each player from a given state on."""
+    seats, step = seat_agents(game, agents, seed), 0
+    sums = dict.fromkeys(game.spec.players, 0.0)
+    while movers := game.to_move(state):
+        step += 1
+        actions = {}
+        for player in movers:
+            seen = game.observe(state, player)
+            key = TurnKey(episode=str(seed), branch="", player=player, step=step)
+            actions[player] = seen.grammar.parse(answer(seats[player], seen, key))
+            assert not isinstance(actions[player], Malformed), (player, seen, actions[player])
+        state, outcome = game.step(state, actions, Chance(seed, step))
+        for player, reward in outcome.rewards.items():
+            sums[player] += reward
+    return sums
+
+
+def as_strategy(game: Game[Any], name: str) -> Callable[[Decision], dict[str, int]]:
+    """A scripted agent that draws no lots and remembers nothing, as a strategy on a game's tree."""
+
+    def strategy(decision: Decision) -> dict[str, int]:
+        agent = seat_agents(game, dict.fromkeys(game.spec.players, name), 0)[decision.player]
+        key = TurnKey(episode="0", branch="", player=decision.player, step=1)
+        return {answer(agent, decision.observation, key): 1}
+
+    return strategy

@@ -18,11 +18,36 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("iterated_matrix", {"preset": "stag_hunt", "players": ("Ada", "Bo", "Cy")}),
     ("iterated_matrix", {"preset": "chicken", "continuation_probability": 0.7}),
     ("iterated_matrix", {"preset": "battle_of_the_sexes", "tag": None}),
+    ("iterated_matrix", {"preset": "matching_pennies"}),
+    ("iterated_matrix", {"preset": "ordinal", "row_type": "chicken", "column_type": "prisoners_dilemma"}),
     ("split", {}),
     ("split", {"players": ("Ada", "Bo", "Cy"), "value_generator": "one_to_twenty", "stock": 30}),
     ("trust_and_split", {}),
     ("trust_and_split", {"public_values": True, "messages_per_player": 0, "claims": (0, 5, 10)}),
     ("trust_and_split", {"messages_per_player": 3, "message_tag": "m", "alternating_mix_ratio": 0.5}),
+    ("public_goods", {}),
+    ("public_goods", {"players": ("Ada", "Bo"), "all_or_nothing": True, "multiplier": 1.3, "tag": None}),
+    ("coin_game", {"num_rounds": 12}),
+    ("coin_game", {"num_rounds": 5, "size": 2, "tag": None}),
+    ("commons", {}),
+    (
+        "commons",
+        {"players": ("Ada", "Bo"), "growth": 1.5, "capacity": 20, "initial_stock": 7, "collapse_below": 0},
+    ),
+    ("deal_or_no_deal", {"num_rounds": 2, "max_messages": 4}),
+    ("deal_or_no_deal", {"final_deal": "sequential", "max_messages": 3, "message_tag": "m"}),
+    ("alternating_offers", {"num_rounds": 3, "max_offers": 4}),
+    ("alternating_offers", {"tag": None, "discounts": (0.5, 1.0), "first_offer": "first player"}),
+    ("bargaining", {"num_rounds": 2}),
+    ("bargaining", {"messages": "symbols", "num_symbols": 2, "show_proposals": False, "tag": None}),
+    ("bargaining", {"messages": "none", "reward": "raw", "min_turns": 1, "max_turns": 3}),
+    ("ultimatum", {"num_rounds": 2}),
+    ("kuhn_poker", {}),
+    ("leduc_poker", {}),
+    ("tic_tac_toe", {"tag": None}),
+    ("rock_paper_scissors", {"num_rounds": 4, "moves": ("rock", "paper", "scissors", "spock", "lizard")}),
+    ("two_round_bargaining", {}),
+    ("two_round_bargaining", {"values": (1,), "discount": 0.9, "coins": 7}),
 ]
 ALL = [
     (name, {**parameters, "wording": wording}) for name, parameters in CASES for wording in ("full", "terse")
@@ -165,7 +190,7 @@ def test_grammar_when_labels_are_listed_then_each_is_a_move_of_the_game(game: Ga
             game.step(state, actions, Chance(0, 1))
 
 
-@pytest.mark.parametrize("name", ["iterated_matrix", "split", "trust_and_split"])
+@pytest.mark.parametrize("name", sorted({name for name, _ in CASES}))
 def test_wordings_when_compared_then_the_same_facts_and_terse_is_short(name: str) -> None:
     full, terse = make_game(name), make_game(name, wording="terse")
     state = full.initial_state(Chance(1))

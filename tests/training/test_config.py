@@ -38,7 +38,7 @@ from coplay.training.run import read_config
         ),
         ("game.num_rouds", 3, "unknown key 'game.num_rouds'; did you mean 'num_rounds'?"),
         ("game.num_rounds", "ten", "'game.num_rounds' is 'ten'; input should be a valid integer"),
-        ("game.kind", "iterated_matrx", "'split', 'trust_and_split']; did you mean 'iterated_matrix'?"),
+        ("game.kind", "iterated_matrx", "; did you mean 'iterated_matrix'?"),
         (
             "agents.seats.Ada",
             "grimm",
