@@ -6,7 +6,7 @@ divided, both are taken as if units could be cut at will, and whole units cannot
 knows whole units only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -14,14 +14,18 @@ from typing import Any
 Corners = tuple[tuple[float, float], ...]
 
 
-@lru_cache(maxsize=4096)
 def division_yardsticks(
-    players: tuple[str, ...], values: tuple[tuple[float, ...], ...], stock: float
-) -> Mapping[str, Any]:
-    """`best_total` of a division, and between two players the `efficient_line`, as `info` has them.
+    players: Sequence[str], values: Sequence[Sequence[float]], stock: float
+) -> dict[str, Any]:
+    """`best_total` of a division, and between two players the `efficient_line`, as `info` has them."""
+    return {**_division(tuple(players), tuple(map(tuple, values)), stock)}
 
-    Kept, since games of a group meet the same values: to be read and never changed.
-    """
+
+@lru_cache(maxsize=4096)
+def _division(
+    players: tuple[str, ...], values: tuple[tuple[float, ...], ...], stock: float
+) -> dict[str, Any]:
+    """Kept, since games of a group meet the same values: what is in it is read and never changed."""
     told: dict[str, Any] = {"best_total": _whole(division_best_total(values, stock))}
     if len(players) == 2:
         told["efficient_line"] = _named(players, division_corners(values, stock))

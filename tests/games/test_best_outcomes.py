@@ -65,7 +65,7 @@ def test_cells_when_of_the_presets_then_the_known_efficient_ones() -> None:
 
 def test_yardsticks_when_there_are_three_players_then_only_what_is_exact() -> None:
     assert matrix_yardsticks("abc", PRESETS["stag_hunt"]) == {}
-    assert division_yardsticks(("a", "b", "c"), ((1,), (2,), (3,)), 4) == {"best_total": 12.0}
+    assert division_yardsticks("abc", ((1,), (2,), (3,)), 4) == {"best_total": 12.0}
     assert matrix_yardsticks("ab", PRESETS["stag_hunt"]) == {
         "best_total": 8.0,
         "efficient": {"a": [4], "b": [4]},
