@@ -184,6 +184,8 @@ SCRIPTED: dict[str, Script] = {
     "hardliner": _negotiator("hardliner"),
     "bayesian": _negotiator("bayesian"),
     "subgame_perfect": _negotiator("subgame_perfect"),
+    "truthful": _negotiator("truthful"),
+    "conceding": _negotiator("conceding"),
     "always_fold": Script(rule=exact.first_option, games=POKER),
     "always_bet": Script(rule=exact.last_option, games=POKER),
     "kuhn_equilibrium": Script(rule=exact.kuhn_equilibrium, games=frozenset({"kuhn_poker"})),

@@ -3,6 +3,7 @@
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.buy_sell import BuySell
 from coplay.games.chance import Chance, derive_seed
 from coplay.games.coin_game import CoinGame
 from coplay.games.commons import Commons
@@ -40,6 +41,7 @@ from coplay.games.rock_paper_scissors import RockPaperScissors
 from coplay.games.split import Split
 from coplay.games.stag_hunt_talk import StagHuntTalk
 from coplay.games.tic_tac_toe import TicTacToe
+from coplay.games.trading import Trading
 from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
@@ -47,6 +49,7 @@ for _game in (
     CoinGame,
     AlternatingOffers,
     Bargaining,
+    BuySell,
     Commons,
     DealOrNoDeal,
     IteratedMatrix,
@@ -57,6 +60,7 @@ for _game in (
     Split,
     StagHuntTalk,
     TicTacToe,
+    Trading,
     TrustAndSplit,
     TwoRoundBargaining,
     Ultimatum,
@@ -67,6 +71,7 @@ __all__ = [
     "Action",
     "AlternatingOffers",
     "Bargaining",
+    "BuySell",
     "Chance",
     "Choice",
     "CoinGame",
@@ -97,6 +102,7 @@ __all__ = [
     "StagHuntTalk",
     "StepOutcome",
     "TicTacToe",
+    "Trading",
     "TrustAndSplit",
     "TwoRoundBargaining",
     "Ultimatum",

@@ -103,6 +103,23 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"Ada": "fair", "Bo": "greedy"},
         {"messages": "symbols", "show_proposals": False, "reward": "raw", "max_turns": 4},
     ),
+    "buy_sell": (
+        "buy_sell",
+        {"Ada": "conceding", "Bo": "conceding"},
+        {"num_rounds": 2, "always_gains": True},
+    ),
+    "buy_sell_random": ("buy_sell", {"Ada": "random", "Bo": "bayesian"}, {"opens": "buyer"}),
+    "trading": ("trading", {"Ada": "fair", "Bo": "greedy", "Cy": "fair"}, {"num_rounds": 5}),
+    "trading_own": (
+        "trading",
+        {"Ada": "fair", "Bo": "random", "Cy": "greedy", "Di": "fair"},
+        {
+            "players": ("Ada", "Bo", "Cy", "Di"),
+            "goods": ("wheat", "salt", "gold", "corn"),
+            "endowment": "own",
+            "units": 4,
+        },
+    ),
     "ultimatum": ("ultimatum", {"Ada": "hardliner", "Bo": "fair"}, {"num_rounds": 2}),
     "kuhn_poker": ("kuhn_poker", {"Ada": "always_fold", "Bo": "always_bet"}, {}),
     "leduc_poker": ("leduc_poker", {"Ada": "always_bet", "Bo": "always_bet"}, {}),
