@@ -38,6 +38,11 @@ class Critic:
         """Where the weights are."""
         return self._trunk.device
 
+    @property
+    def trunk(self) -> Trunk:
+        """What makes hidden states."""
+        return self._trunk
+
     def values(
         self,
         input_ids: Tensor,

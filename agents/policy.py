@@ -15,6 +15,7 @@ from coplay.agents.chat import ChatFormat
 from coplay.agents.merged import Merged, merge
 from coplay.agents.runs import find_policy_folder
 from coplay.agents.settings import LoraWeights, PolicySettings, check_name
+from coplay.agents.trunk import Trunk
 from coplay.agents.weights import AdapterWeights, Network, Weights, WholeWeights
 from coplay.games.chance import derive_seed
 
@@ -51,6 +52,17 @@ class Policy:
     def device(self) -> torch.device:
         """Where the weights are."""
         return self._network.trunk.device
+
+    @property
+    def trunk(self) -> Trunk:
+        """What makes hidden states: this policy's, or inside `reference` the reference's."""
+        return self._network.trunk
+
+    @property
+    def vocabulary(self) -> int:
+        """V of the logits."""
+        size: int = self._network.head.weight.shape[0]
+        return size
 
     def bump(self) -> str:
         """Count one update of the weights; returns the new label."""

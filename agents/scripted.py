@@ -10,6 +10,9 @@ from typing import Any
 
 from coplay.agents import scripted_exact as exact
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
+from coplay.agents.scripted_dilemmas import RULES as DILEMMAS
+from coplay.agents.scripted_dilemmas import nearest_number
+from coplay.agents.scripted_negotiation import NEGOTIATORS
 from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
 from coplay.games.trust_and_split import HANDS
 
@@ -157,14 +160,10 @@ def _claim_share(observation: Observation, part: Mapping[str, float] | float) ->
     if facts["game"] == "split":
         stock = facts["stock"]
         parts = part if isinstance(part, Mapping) else dict.fromkeys(facts["items"], part)
-        return {item: _nearest_number(range(stock + 1), parts[item] * stock) for item in facts["items"]}
+        return {item: nearest_number(range(stock + 1), parts[item] * stock) for item in facts["items"]}
     assert isinstance(grammar, Number) and not isinstance(part, Mapping)
     allowed = facts["claims"] or range(facts["coins"] + 1)
-    return _nearest_number(allowed, part * facts["coins"])
-
-
-def _nearest_number(allowed: Iterable[int], target: float) -> int:
-    return min(allowed, key=lambda number: (abs(number - target), number))
+    return nearest_number(allowed, part * facts["coins"])
 
 
 def _greedy(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
@@ -215,6 +214,18 @@ def _own_hand(observation: Observation) -> str:
     return LINE if hand is None else f"My hand is {hand}."
 
 
+def _negotiator(strategy: str, others: frozenset[str] = frozenset(), otherwise: Rule | None = None) -> Script:
+    """A strategy in every negotiation that has it, and in other games by another rule."""
+
+    def rule(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
+        game = observation.facts["game"]
+        if otherwise is not None and game in others:
+            return otherwise(observation, agent, key)
+        return NEGOTIATORS[game][strategy](observation, agent.seat.player)
+
+    return Script(rule=rule, games=others | {game for game, able in NEGOTIATORS.items() if strategy in able})
+
+
 MATRIX = frozenset({"iterated_matrix"})
 SPLITS = frozenset({"split", "trust_and_split"})
 POKER = frozenset({"kuhn_poker", "leduc_poker"})
@@ -228,9 +239,13 @@ SCRIPTED: dict[str, Script] = {
     "grim": Script(rule=_grim, games=MATRIX),
     "win_stay_lose_shift": Script(rule=_win_stay_lose_shift, games=MATRIX),
     "random": Script(rule=_random, games=None),
-    "greedy": Script(rule=_greedy, games=SPLITS),
+    "greedy": _negotiator("greedy", SPLITS, _greedy),
     "welfare_maximising": Script(rule=_welfare_maximising, games=SPLITS, line=_own_hand),
-    "fair": Script(rule=_fair, games=SPLITS),
+    **{name: Script(rule=rule, games=frozenset({game})) for name, (game, rule) in DILEMMAS.items()},
+    "fair": _negotiator("fair", SPLITS, _fair),
+    "hardliner": _negotiator("hardliner"),
+    "bayesian": _negotiator("bayesian"),
+    "subgame_perfect": _negotiator("subgame_perfect"),
     "always_fold": Script(rule=exact.first_option, games=POKER),
     "always_bet": Script(rule=exact.last_option, games=POKER),
     "kuhn_equilibrium": Script(rule=exact.kuhn_equilibrium, games=frozenset({"kuhn_poker"})),

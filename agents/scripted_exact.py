@@ -28,7 +28,7 @@ def _options(observation: Observation) -> tuple[str, ...]:
     return grammar.options
 
 
-def _lot(agent: Seated, key: TurnKey) -> float:
+def lot(agent: Seated, key: TurnKey) -> float:
     """A fraction in [0, 1), another for each turn."""
     branch = (key.branch,) if key.branch else ()
     return derive_seed(agent.seat.seed, key.step, key.attempt, *branch) / (1 << SEED_BITS)
@@ -48,7 +48,7 @@ def kuhn_equilibrium(observation: Observation, agent: Seated, key: TurnKey) -> s
     """The equilibrium of Kuhn poker (Kuhn 1950) with α = `KUHN_ALPHA`, in either seat."""
     options = _options(observation)
     chance = kuhn_bet_probability(observation.facts["card"], observation.facts["history"], KUHN_ALPHA)
-    return options[int(_lot(agent, key) < chance)]
+    return options[int(lot(agent, key) < chance)]
 
 
 def kuhn_bet_probability(card: str, history: Iterable[str], alpha: float) -> float:
@@ -66,7 +66,7 @@ def minimax(observation: Observation, agent: Seated, key: TurnKey) -> str:
     """Perfect tic-tac-toe; of moves that are equally good, each equally likely."""
     board = "".join(observation.facts["board"])
     cells = best_cells(board)
-    return str(cells[int(_lot(agent, key) * len(cells))] + 1)
+    return str(cells[int(lot(agent, key) * len(cells))] + 1)
 
 
 def best_cells(board: str) -> tuple[int, ...]:

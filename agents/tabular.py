@@ -68,12 +68,23 @@ class TabularDecoder(nn.Module):
         for state, nexts in enumerate(following):
             for token, after in nexts.items():
                 moves[state, token] = after
-        self.config = SimpleNamespace(num_hidden_layers=1, num_attention_heads=1, head_dim=1)
-        """The shape of its cache: one number a token."""
+        self.config = SimpleNamespace(
+            hidden_size=num_actions,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            head_dim=1,
+            _attn_implementation="eager",
+        )
+        """What a transformer's would say: one cached number a token, masks understood."""
         self.register_buffer("moves", moves)
         self.register_buffer("rows", torch.tensor(rows))
         self.register_buffer("nowhere", torch.full((1, num_actions), torch.nan))
         self.logits = nn.Parameter(torch.zeros(len(contexts), num_actions))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the logits."""
+        return self.logits.dtype
 
     def forward(
         self,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from coplay.agents.adapters import SharedAdapters
+from coplay.agents.tree_rows import reads_trees
 
 
 class Trunk:
@@ -29,6 +30,17 @@ class Trunk:
         """Where the weights are."""
         device: torch.device = next(self.decoder.parameters()).device
         return device
+
+    @property
+    def width(self) -> int:
+        """H of the hidden states."""
+        width: int = self.decoder.config.hidden_size
+        return width
+
+    @property
+    def reads_trees(self) -> bool:
+        """True if `hidden` is right for tree-shaped rows too."""
+        return reads_trees(self.decoder)
 
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None

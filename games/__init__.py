@@ -1,7 +1,12 @@
 """Games: rules that players meet in. Importable without torch."""
 
+from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
+from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance, derive_seed
+from coplay.games.coin_game import CoinGame
+from coplay.games.commons import Commons
+from coplay.games.deal_or_no_deal import DealOrNoDeal
 from coplay.games.grammar import (
     Action,
     Choice,
@@ -19,6 +24,7 @@ from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.games.kuhn_poker import KuhnPoker
 from coplay.games.leduc_poker import LeducPoker
 from coplay.games.names import nearest
+from coplay.games.public_goods import PublicGoods
 from coplay.games.registry import (
     GameParameterError,
     GamePluginError,
@@ -37,21 +43,33 @@ from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
 for _game in (
+    CoinGame,
+    AlternatingOffers,
+    Bargaining,
+    Commons,
+    DealOrNoDeal,
     IteratedMatrix,
     KuhnPoker,
     LeducPoker,
+    PublicGoods,
     RockPaperScissors,
     Split,
     TicTacToe,
     TrustAndSplit,
     TwoRoundBargaining,
+    Ultimatum,
 ):
     register_game(_game)
 
 __all__ = [
     "Action",
+    "AlternatingOffers",
+    "Bargaining",
     "Chance",
     "Choice",
+    "CoinGame",
+    "Commons",
+    "DealOrNoDeal",
     "Fields",
     "FreeText",
     "Game",
@@ -71,12 +89,14 @@ __all__ = [
     "Number",
     "Observation",
     "OneOf",
+    "PublicGoods",
     "RockPaperScissors",
     "Split",
     "StepOutcome",
     "TicTacToe",
     "TrustAndSplit",
     "TwoRoundBargaining",
+    "Ultimatum",
     "UnknownGameError",
     "available_games",
     "derive_seed",

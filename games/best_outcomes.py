@@ -2,10 +2,13 @@
 
 Two yardsticks: `best_total`, the largest sum of all players' rewards, by which efficiency is measured; and the
 efficient reward vectors, those on which no player can gain without another's loss (Pareto). Where goods are
-divided, both are taken as if units could be cut at will; whole units cannot do better.
+divided, both are taken as if units could be cut at will, and whole units cannot do better; `whole_unit_yardsticks`
+knows whole units only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 Corners = tuple[tuple[float, float], ...]
@@ -19,6 +22,47 @@ def division_yardsticks(
     if len(players) == 2:
         told["efficient_line"] = _named(players, division_corners(values, stock))
     return told
+
+
+def whole_unit_yardsticks(
+    players: Sequence[str],
+    counts: tuple[int, ...],
+    values: tuple[tuple[float, ...], ...],
+    scales: tuple[float, float] = (1, 1),
+) -> dict[str, Any]:
+    """`best_total` and the `efficient` pay of two players who divide `counts` of each item in whole units.
+
+    Args:
+        players: both names.
+        counts: units of each item.
+        values: for both players, a unit's worth of each item.
+        scales: for both players, what pay is divided by.
+    """
+    points = split_points(counts, values)
+    best = max(one / scales[0] + other / scales[1] for one, other in points)
+    efficient = tuple((one / scales[0], other / scales[1]) for one, other in efficient_points(points))
+    return {"best_total": _whole(best), "efficient": _named(players, efficient)}
+
+
+@lru_cache(maxsize=1024)
+def split_points(counts: tuple[int, ...], values: tuple[tuple[float, ...], ...]) -> Corners:
+    """The pay of both players for every division of whole units, in the order of the first one's bundles."""
+    return tuple(
+        (
+            float(sum(units * worth for units, worth in zip(own, values[0], strict=True))),
+            float(sum((n - u) * worth for n, u, worth in zip(counts, own, values[1], strict=True))),
+        )
+        for own in product(*(range(count + 1) for count in counts))
+    )
+
+
+def efficient_points(points: Iterable[tuple[float, float]]) -> Corners:
+    """The points that no other betters for one player without a loss for the other, the first player's best first."""
+    kept: list[tuple[float, float]] = []
+    for point in sorted(set(points), reverse=True):
+        if not kept or point[1] > kept[-1][1]:
+            kept.append(point)
+    return tuple(kept)
 
 
 def matrix_yardsticks(
@@ -76,8 +120,5 @@ def division_corners(values: Sequence[Sequence[float]], stock: float) -> Corners
 def efficient_cells(table: Sequence[Sequence[tuple[float, float]]]) -> Corners:
     """The cells of a matrix game that no other cell betters for one player without a loss for the other."""
     cells = dict.fromkeys((float(one), float(other)) for row in table for one, other in row)
-    return tuple(
-        cell
-        for cell in cells
-        if not any(rival != cell and rival[0] >= cell[0] and rival[1] >= cell[1] for rival in cells)
-    )
+    kept = set(efficient_points(cells))
+    return tuple(cell for cell in cells if cell in kept)

@@ -1,131 +1,20 @@
 """Iterated matrix games: the same table of payoffs, round after round; all players choose at the same time.
 
-Presets, as (row, column) pay for the moves (first, second); the first move is always the cooperative one:
-
-    prisoners_dilemma    3,3  0,5 / 5,0  1,1    cooperate, defect (Axelrod 1984)
-    stag_hunt            4,4  0,3 / 3,0  2,2    stag, hare
-    chicken              3,3  1,4 / 4,1  0,0    swerve, straight
-    battle_of_the_sexes  3,2  0,0 / 0,0  2,3    the row player's favourite, the column player's favourite
+A move pays what the table says for it and the other's move; with more than two players, the mean over all others. The
+tables known by name are those of `iterated_matrix_presets.py`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from math import isfinite
-from typing import Any, ClassVar, Literal
-
-from pydantic import Field, model_validator
+from typing import Any, ClassVar
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.best_outcomes import matrix_yardsticks
 from coplay.games.chance import Chance
 from coplay.games.grammar import Action, Choice, Malformed
+from coplay.games.iterated_matrix_parameters import IteratedMatrixParameters
 from coplay.games.iterated_matrix_wording import MatrixRules, full_round, full_rules, terse_round, terse_rules
-from coplay.games.parameters import RoundsParameters, Tag
-
-Payoffs = tuple[tuple[tuple[float, float], ...], ...]
-
-PRESETS: dict[str, Payoffs] = {
-    "prisoners_dilemma": (((3, 3), (0, 5)), ((5, 0), (1, 1))),
-    "stag_hunt": (((4, 4), (0, 3)), ((3, 0), (2, 2))),
-    "chicken": (((3, 3), (1, 4)), ((4, 1), (0, 0))),
-    "battle_of_the_sexes": (((3, 2), (0, 0)), ((0, 0), (2, 3))),
-}
-TITLES = {name: f"iterated {name.replace('_', ' ')}" for name in PRESETS} | {
-    "prisoners_dilemma": "iterated prisoner's dilemma",
-    "custom": "iterated matrix game",
-}
-LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-
-
-class IteratedMatrixParameters(RoundsParameters):
-    """What the iterated matrix game can be told."""
-
-    kind: Literal["iterated_matrix"] = "iterated_matrix"
-    preset: Literal["prisoners_dilemma", "stag_hunt", "chicken", "battle_of_the_sexes", "custom"] = (
-        "prisoners_dilemma"
-    )
-    """The table of payoffs; `custom` takes `payoffs`."""
-    payoffs: tuple[tuple[tuple[float, float], ...], ...] | None = None
-    """With `custom`: for each move of the row player, for each of the column player, (row pay, column
-    pay)."""
-    moves: tuple[str, ...] | None = None
-    """Names of the moves (of the row player); None names them A, B, C and on. The first is the cooperative
-    one."""
-    column_moves: tuple[str, ...] | None = None
-    """Names of the column player's moves; None takes `moves`, or A, B, C and on where the table is not
-    square."""
-    continuation_probability: float | None = Field(None, ge=0.0, lt=1.0)
-    """None plays `num_rounds` rounds; else the game goes on after each round with this probability, up to
-    `num_rounds`."""
-    show_name: bool = False
-    """Whether the rules name the game."""
-    malformed_move: str | None = None
-    """The move that a malformed reply counts as; None takes the player's last move (in the dilemma:
-    defect)."""
-    tag: Tag = "move"
-    """In the full wording, the tag that a move stands in; None for the move alone. Terse moves have no
-    tag."""
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "IteratedMatrixParameters":
-        if (self.payoffs is None) == (self.preset == "custom"):
-            raise ValueError(
-                f"preset {self.preset!r} with payoffs {self.payoffs!r}; expected payoffs exactly with"
-                " preset = 'custom'"
-            )
-        table = self.table()
-        if not table or not table[0] or any(len(row) != len(table[0]) for row in table):
-            raise ValueError(f"payoffs {table!r}; expected rows of the same length, at least one by one")
-        if not all(isfinite(pay) for row in table for pair in row for pay in pair):
-            raise ValueError(f"payoffs {table!r}; expected finite numbers")
-        if max(len(table), len(table[0])) > len(LETTERS) and (
-            self.moves is None or self.column_moves is None
-        ):
-            raise ValueError(
-                f"a table of {len(table)} by {len(table[0])} needs its own names in moves and column_moves"
-            )
-        rows, columns = self.labels()
-        if len(rows) != len(table) or len(columns) != len(table[0]):
-            raise ValueError(
-                f"moves {rows!r} and column_moves {columns!r}; expected {len(table)} and"
-                f" {len(table[0])} names"
-                " as in payoffs"
-            )
-        if self.malformed_move is not None and not (
-            self.malformed_move in rows and self.malformed_move in columns
-        ):
-            raise ValueError(
-                f"malformed_move {self.malformed_move!r}; expected a move of every player: {rows!r},"
-                f" {columns!r}"
-            )
-        if len(self.players) > 2 and not self.symmetric():
-            raise ValueError(
-                f"{len(self.players)} players in a game that is not symmetric; expected two players,"
-                " or a square table"
-                " in which swapping the seats swaps the pay, and no column_moves"
-            )
-        for labels in (rows, columns):
-            Choice(labels, self.tag if self.wording == "full" else None)
-        return self
-
-    def table(self) -> Payoffs:
-        """The payoffs of preset or custom game."""
-        return PRESETS[self.preset] if self.payoffs is None else self.payoffs
-
-    def labels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the row and the column player's moves."""
-        table = self.table()
-        rows = LETTERS[: len(table)] if self.moves is None else self.moves
-        if self.column_moves is not None:
-            return rows, self.column_moves
-        return rows, rows if len(table) == len(table[0]) else LETTERS[: len(table[0])]
-
-    def symmetric(self) -> bool:
-        """True if swapping the seats swaps the pay, under the same names of moves."""
-        table, (rows, columns) = self.table(), self.labels()
-        size = range(len(rows))
-        return rows == columns and all(table[i][j] == table[j][i][::-1] for i in size for j in size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +94,7 @@ class IteratedMatrix(Game[MatrixState]):
             moves=own,
             num_rounds=self.parameters.num_rounds,
             continuation_probability=self.parameters.continuation_probability,
-            title=TITLES[self.parameters.preset] if self.parameters.show_name else None,
+            title=self.parameters.title() if self.parameters.show_name else None,
             reply=self._grammars[seat].describe(),
             fallback=own[self._malformed[seat]],
         )

@@ -13,7 +13,7 @@ from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOu
 from coplay.games.best_outcomes import division_yardsticks
 from coplay.games.chance import Chance
 from coplay.games.grammar import Action, FreeText, Malformed, Number
-from coplay.games.replies import sound_text, strip_reasoning
+from coplay.games.messages import delivered
 from coplay.games.trust_and_split_parameters import TrustAndSplitParameters
 from coplay.games.trust_and_split_wording import RoundView, TrustRules, full_rules, terse_rules, turn_text
 
@@ -178,7 +178,9 @@ class TrustAndSplit(Game[TrustState]):
         """Deliver a message, or divide the coins and draw the next hands."""
         if len(state.said) < self._num_messages:
             speaker = self._players[self._speaker(state, len(state.said))]
-            heard = replace(state, said=(*state.said, self._delivered(actions[speaker])))
+            limit, untagged = self.parameters.max_message_characters, self._message.tag is None
+            text = delivered(actions[speaker], limit, whole_reply=untagged)
+            heard = replace(state, said=(*state.said, text))
             nothing = dict.fromkeys(self._players, 0.0)
             info = {"phase": "message", "speaker": speaker}
             return heard, StepOutcome(rewards=nothing, round_ended=False, info=info)
@@ -220,13 +222,6 @@ class TrustAndSplit(Game[TrustState]):
             last_upper=state.upper,
         )
         return following, outcome
-
-    def _delivered(self, action: Action) -> str:
-        """What the other hears: never private reasoning, never more than the limit."""
-        if isinstance(action, Malformed) and self._message.tag is not None and action.reason != "too_long":
-            return ""
-        said = action.text if isinstance(action, Malformed) else action.value
-        return sound_text(strip_reasoning(said).strip()[: self.parameters.max_message_characters])
 
     def private(self, state: TrustState, player: str) -> Mapping[str, Any]:
         """The own hand and value, unless values are public."""

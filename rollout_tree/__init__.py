@@ -1,6 +1,6 @@
 """Rollout trees: playing, keeping, reading and measuring games. Importable without torch."""
 
-from coplay.rollout_tree.branching import BranchPlan
+from coplay.rollout_tree.branching import BranchPlan, ValueReader, ValueRow
 from coplay.rollout_tree.collect import TooManyFailedEpisodes, collect, collect_sync
 from coplay.rollout_tree.conduct import exploitation, outcomes, reciprocity, speech, summary
 from coplay.rollout_tree.conversations import (
@@ -29,7 +29,6 @@ from coplay.rollout_tree.trajectories import (
     branch_trajectories,
     build_trajectories,
 )
-from coplay.rollout_tree.values import ValueReader, ValueRow
 from coplay.rollout_tree.writer import RolloutWriter
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Which replies are resampled, and where a branch starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -105,6 +105,19 @@ def _within(known: float | None, low: float | None, high: float | None) -> bool:
     if low is None and high is None:
         return True
     return known is not None and (low is None or low <= known) and (high is None or known <= high)
+
+
+@dataclass(slots=True, kw_only=True)
+class ValueRow:
+    """One context of a player, and where in it values are asked for."""
+
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    """Of the last token before the first that the policy chose in a reply."""
+
+
+ValueReader = Callable[[Sequence[ValueRow]], Sequence[Sequence[float]]]
+"""Gives the value at every position of every row. It is known before the reply, whenever it is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,7 @@ from typing import Any
 from coplay.agents.base import AgentFactory
 from coplay.games import Game, derive_seed
 from coplay.games.names import nearest
-from coplay.rollout_tree.branching import BranchPlan
-from coplay.rollout_tree.values import ValueReader
+from coplay.rollout_tree.branching import BranchPlan, ValueReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

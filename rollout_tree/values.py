@@ -1,32 +1,15 @@
 """What a critic says of a player before a reply, asked once lines are over, for the places that may fork."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from coplay.rollout_tree.branching import BranchPlan
+from coplay.rollout_tree.branching import BranchPlan, ValueReader, ValueRow
+from coplay.rollout_tree.budget import Schedule
+from coplay.rollout_tree.play import Play
 from coplay.rollout_tree.records import Step
-
-if TYPE_CHECKING:
-    from coplay.rollout_tree.budget import Schedule
-    from coplay.rollout_tree.play import Play
-
-
-@dataclass(slots=True, kw_only=True)
-class ValueRow:
-    """One context of a player, and where in it values are asked for."""
-
-    ids: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    """Of the last token before the first that the policy chose in a reply."""
-
-
-ValueReader = Callable[[Sequence[ValueRow]], Sequence[Sequence[float]]]
-"""Gives the value at every position of every row. It is known before the reply, whenever it is asked for."""
 
 
 def values_before(
-    plan: BranchPlan, reader: ValueReader | None, lines: Sequence[tuple["Schedule", "Play"]]
+    plan: BranchPlan, reader: ValueReader | None, lines: Sequence[tuple[Schedule, Play]]
 ) -> list[Mapping[tuple[int, str], float]]:
     """For each line, (step, player) -> value before the reply, where it decides on a fork; one call of the reader."""
     told: list[dict[tuple[int, str], float]] = [{} for _ in lines]

@@ -52,7 +52,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "agents.kv_cache:Block.absorb",
         "agents.policy:Policy.merged",
         "agents.kv_cache:Block.reserve",
-        "training.updates:token_log_probs",
+        "training.passes:score",
         "training.updates:clip",
         "torch.autograd:backward",
         "torch.optim:Adam.step",

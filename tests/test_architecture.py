@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import networkx
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LINE = ("games", "agents", "rollout_tree", "training", "scripts")
 """Each package may import those before it."""
 WEIGHTS = (
-    "adapters base_model critic kv_cache linear loading local_engine merged policy reader replies sampling"
-    " tabular trunk weights"
+    "adapters base_model critic kv_cache linear loading local_engine merged policy reader replies sampling tabular"
+    " tree_rows trunk weights"
 )
 TORCH_HALF = {f"coplay.agents.{name}" for name in WEIGHTS.split()}
 """The modules of `agents` that hold weights; the others, all games and all trees work without torch."""
@@ -104,6 +105,19 @@ def test_imports_when_of_our_own_code_then_by_full_name() -> None:
             if name.split(".")[0] in bare
         ]
     )
+
+
+def test_files_when_they_import_one_another_then_never_in_a_circle() -> None:
+    """Imports inside functions and for types alone count too: what needs each other belongs together."""
+    files = {dotted(path): tree for path, tree in modules().items() if not path.endswith("__init__.py")}
+    graph = networkx.DiGraph()
+    for name, tree in files.items():
+        for _, imported in imports(tree):
+            target = imported if imported in files else imported.rpartition(".")[0]
+            if target in files:
+                graph.add_edge(name, target)
+    circles = [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
+    assert_none([f"{', '.join(circle)} import one another" for circle in circles])
 
 
 def test_torch_when_a_module_is_of_the_torch_free_half_then_not_imported_with_it() -> None:

@@ -39,13 +39,14 @@ from run_fakes import (
 from coplay.games import Chance
 from coplay.rollout_tree import RolloutTree, collect_sync, plan_episodes, read_rollouts, render_text
 from coplay.rollout_tree.plan import CollectPlan
-from coplay.training import critic_updates, estimators, updates
+from coplay.training import critic_updates, estimators
 from coplay.training.config import RunConfig
 from coplay.training.extract import path_key
 from coplay.training.loop import train
 from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
 from coplay.training.packets import exchange, make_packets
+from coplay.training.passes import ReadPlan, all_log_probs, token_passes
 from coplay.training.run import Run, new_run, resume_run
 from coplay.training.schemes import CriticEstimator, ReturnsEstimator
 from coplay.training.stages import NothingToTrainError, collect_rollouts, update_critic
@@ -351,7 +352,7 @@ def test_law_3_masked_tokens_and_points_have_no_part(tmp_path: Path, where: str)
             torch.where(beyond, poison, torch.ones(len(beyond))),
             ~beyond,
             settings,
-            micro_batch_tokens=64,
+            ReadPlan(micro_batch_tokens=64),
         )
         for poison in (0.0, float("nan"))
     ]
@@ -438,7 +439,7 @@ def test_law_4_critic_gradient_depends_on_no_cut(tmp_path: Path) -> None:
             targets,
             torch.ones(len(targets), dtype=torch.bool),
             CriticEstimator(gradient_clip=None),
-            micro_batch_tokens=size,
+            ReadPlan(micro_batch_tokens=size),
         )
         found.append(
             {name: p.grad.clone() for name, p in run.critic.named_parameters().items() if p.grad is not None}
@@ -602,7 +603,8 @@ def test_law_6_next_replies_come_from_the_new_weights(tmp_path: Path, weights: d
         if old[key][1].ids == new[key][1].ids
     )
     batch = again.credit(run).batch
-    scored = updates._all_log_probs(run.policies["shared"], batch, [torch.arange(len(batch.ids))])
+    policy, how = run.policies["shared"], ReadPlan(micro_batch_tokens=16384)
+    scored = all_log_probs(policy, token_passes(batch, policy, how), how)
     assert (scored - batch.behaviour).abs().max() <= 1e-4
 
 

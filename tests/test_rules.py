@@ -32,6 +32,7 @@ from coplay.training.log_probs import restricted_log_softmax
 from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
 from coplay.training.packets import MissingPacketError, exchange, make_packets
+from coplay.training.passes import ReadPlan
 from coplay.training.run import Run, check_critic
 from coplay.training.schemes import CriticEstimator, ReturnsEstimator
 from coplay.training.stages import collect_rollouts, update_critic
@@ -356,7 +357,11 @@ def test_rule_7_importance_is_per_token_capped_at_two_and_not_on_the_kl_term(tmp
     assert sum(float(g.norm()) for g in kl.values()) > 1e-4
     assert distance(kl, gradients(run, far, tmp_path)) == 0
     plan = updates.StepPlan(
-        lr=0.0, entropy_coefficient=0.0, gradient_clip=None, micro_batch_tokens=99, refused=tmp_path / "x"
+        lr=0.0,
+        entropy_coefficient=0.0,
+        gradient_clip=None,
+        reading=ReadPlan(micro_batch_tokens=99),
+        refused=tmp_path / "x",
     )
     still = torch.optim.SGD(list(run.policies["shared"].named_parameters().values()), lr=0.0)
     result = updates.policy_step(
@@ -426,7 +431,7 @@ def test_rule_8_values_come_before_the_update_and_one_step_pools_all_players(tmp
     numbers = update_critic(run, played.reading, played.table, played.estimate, update=0)
     per_point = torch.nn.functional.huber_loss(torch.zeros_like(targets), targets)
     assert numbers["critic/loss"] == pytest.approx(float(per_point)), "V is 0 at first; mean over all points"
-    after = critic_updates.critic_values(run.critic, batch, micro_batch_tokens=999)
+    after = critic_updates.critic_values(run.critic, batch, ReadPlan(micro_batch_tokens=999))
     assert after.abs().max() > 0
     assert played.reading.values is not None
     assert played.reading.values.values.abs().max() == 0, "read before"

@@ -115,7 +115,11 @@ class UpdateSettings(Settings):
     gradient_clip: float | None = Field(1.0, gt=0)
     """Largest gradient norm of a policy."""
     micro_batch_tokens: int = Field(16384, ge=1)
-    """Padded tokens of one forward pass; a longer row goes alone."""
+    """Most tokens of one forward pass, padding included; a longer row goes alone."""
+    packing: Literal["trie", "flat"] = "trie"
+    """Read what rows share once, as trees, or every row apart; a model that cannot read trees gets rows."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What a step multiplies matrices in; weights, softmax and sums stay float32."""
     num_threads: int = Field(1, ge=1, le=1024)
     """CPU threads; a resumed run reproduces the first one only at the same number."""
 

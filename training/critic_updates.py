@@ -14,30 +14,29 @@ from coplay.training.extract import pad_rows
 from coplay.training.losses import huber, mse
 from coplay.training.masked import keep, masked_sum
 from coplay.training.metrics import fetch
+from coplay.training.passes import ReadPlan, read_values, value_passes
 from coplay.training.records import ValueBatch
 from coplay.training.schemes import CriticLearning
-from coplay.training.updates import NonFiniteLossError, clip, micro_batches, save_refused
+from coplay.training.updates import NonFiniteLossError, clip, save_refused
 
 
-def critic_values(critic: Critic, batch: ValueBatch, *, micro_batch_tokens: int) -> Tensor:
+def critic_values(critic: Critic, batch: ValueBatch, reading: ReadPlan) -> Tensor:
     """(P,) values at all reading points, without gradient."""
-    batch = batch.to(critic.device)
     values = torch.zeros(len(batch.row), device=critic.device)
     with torch.no_grad():
-        for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
-            points = torch.isin(batch.row, rows).nonzero().squeeze(1)
-            values[points] = _read_values(critic, batch, rows, points)
+        for one in value_passes(batch, critic, reading):
+            values[one.places] = read_values(critic, one, reading.precision)
     return values.cpu()
 
 
-def read_rows(critic: Critic, rows: Sequence[ValueRow], *, micro_batch_tokens: int) -> list[list[float]]:
+def read_rows(critic: Critic, rows: Sequence[ValueRow], reading: ReadPlan) -> list[list[float]]:
     """The values at the positions of single contexts."""
     ids, lengths = pad_rows([np.array(row.ids, dtype=np.int64) for row in rows])
     points = [(number, position) for number, row in enumerate(rows) for position in row.positions]
     row, column = torch.tensor(points, dtype=torch.long).reshape(-1, 2).unbind(1)
     nothing = torch.zeros_like(row)
     batch = ValueBatch(ids=ids, lengths=lengths, row=row, column=column, path=nothing, tick=nothing)
-    values = iter(critic_values(critic, batch, micro_batch_tokens=micro_batch_tokens).tolist())
+    values = iter(critic_values(critic, batch, reading).tolist())
     return [[next(values) for _ in one.positions] for one in rows]
 
 
@@ -48,8 +47,8 @@ def critic_step(
     targets: Tensor,
     shares: Tensor,
     settings: CriticLearning,
+    reading: ReadPlan,
     *,
-    micro_batch_tokens: int,
     refused: Path | None = None,
 ) -> dict[str, float]:
     """One step on the pooled reading points of all players, mean loss over the P included ones (rule 8).
@@ -62,20 +61,18 @@ def critic_step(
     Raises:
         NonFiniteLossError: if the loss is not finite; no weight has moved then.
     """
+    passes = value_passes(batch, critic, reading)
     batch, targets, shares = batch.to(critic.device), targets.to(critic.device), shares.to(critic.device)
     mask = shares > 0
     loss_of: Callable[[Tensor, Tensor], Tensor] = huber if settings.loss == "huber" else mse
     optimizer.zero_grad(set_to_none=True)
-    total = torch.zeros(())
+    total = torch.zeros((), device=critic.device)
     num_points = float(masked_sum(shares.double(), None)) or 1.0
-    for rows in micro_batches(batch.lengths, max_tokens=micro_batch_tokens):
-        points = torch.isin(batch.row, rows).nonzero().squeeze(1)
-        if not len(points):
-            continue
-        values = _read_values(critic, batch, rows, points)
+    for one in passes:
+        values, weights = read_values(critic, one, reading.precision), shares[one.places]
         # The derivative at a masked target would be 0 times not-a-number (law 3).
-        aims = keep(targets[points].to(values), mask[points])
-        loss = masked_sum(loss_of(values, aims) * shares[points].to(values), mask[points]) / num_points
+        aims = keep(targets[one.places].to(values), mask[one.places])
+        loss = masked_sum(loss_of(values, aims) * weights.to(values), mask[one.places]) / num_points
         torch.autograd.backward(loss)
         total = total + loss.detach()
     norm = clip(critic.named_parameters(), settings.gradient_clip)
@@ -90,9 +87,3 @@ def critic_step(
         )
     optimizer.step()
     return numbers
-
-
-def _read_values(critic: Critic, batch: ValueBatch, rows: Tensor, points: Tensor) -> Tensor:
-    width = int(batch.lengths[rows].max())
-    local = torch.searchsorted(rows, batch.row[points])
-    return critic.values(batch.ids[rows, :width], None, None, local, batch.column[points])

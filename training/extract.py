@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from coplay.agents.constraint import TokenTrie
 from coplay.games import Grammar
 from coplay.rollout_tree import Forked, RolloutTree, Trajectory, Turn, branch_trajectories, build_trajectories
-from coplay.training.log_probs import AllowedSets
+from coplay.training.draws import AllowedSets
 from coplay.training.records import ForkPlace, PathKey, TickTable, TokenBatch, TurnTable, ValueBatch
 
 TrieOf = Callable[[Grammar], TokenTrie | None]

@@ -12,6 +12,7 @@ from coplay.rollout_tree.storage import parts
 from coplay.training.checkpoint import complete_checkpoints
 from coplay.training.config import RunConfig
 from coplay.training.messages import ConfigError
+from coplay.training.passes import reading_of
 from coplay.training.recredit import StoredIteration, recredit, trained_labels
 from coplay.training.run import Run
 from coplay.training.trainer import Credit
@@ -100,7 +101,7 @@ def gradient(
         lr=0.0,
         entropy_coefficient=config.objective.entropy_coefficient.value(update),
         gradient_clip=None,
-        micro_batch_tokens=config.update.micro_batch_tokens,
+        reading=reading_of(config.update),
         refused=folder / "refused" / f"recredit-{policy.name}-{update:06d}.safetensors",
     )
     still = torch.optim.SGD(list(parameters.values()), lr=0.0)

@@ -57,9 +57,17 @@ def importance_ratios(
     gaps = keep((log_probs - behaviour_log_probs).detach(), mask)
     ids = units[strategy]
     if ids is not None:
-        numbers, index = torch.unique(ids, return_inverse=True)
-        gaps = segment_sum(gaps, index, len(numbers))[index]
+        index = _numbered(ids)
+        gaps = segment_sum(gaps, index, len(ids))[index]
     return keep(gaps.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp(), mask)
+
+
+def _numbered(ids: Tensor) -> Tensor:
+    """(N,) ids as numbers below N; unlike `torch.unique` it lets an accelerator run on."""
+    ascending, order = ids.sort(stable=True)
+    changes = torch.zeros_like(ids)
+    changes[1:] = ascending[1:] != ascending[:-1]
+    return torch.empty_like(ids).scatter(0, order, changes.cumsum(0))
 
 
 def truncate(ratios: Tensor, cap: float | None) -> Tensor:

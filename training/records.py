@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from coplay.training.baselines import RunningMeans
-from coplay.training.log_probs import AllowedSets
+from coplay.training.draws import AllowedSets
 from coplay.training.masked import masked_sum
 
 

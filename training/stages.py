@@ -22,6 +22,7 @@ from coplay.training.estimators import estimate, normalise_by_player, values_per
 from coplay.training.extract import in_table_order, tick_table, value_batch
 from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
 from coplay.training.packets import AdvantagePacket
+from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.run import Run
 from coplay.training.schemes import BranchesEstimator, critic_learning
@@ -111,12 +112,12 @@ def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
 
 def _value_reader(run: Run) -> ValueReader | None:
     """Tells values before replies from the critic's weights of this iteration, in scaled units."""
-    critic, tokens = run.critic, run.config.update.micro_batch_tokens
+    critic, reading = run.critic, reading_of(run.config.update)
     if critic is None:
         return None
 
     def read(rows: Sequence[ValueRow]) -> list[list[float]]:
-        return read_rows(critic, rows, micro_batch_tokens=tokens)
+        return read_rows(critic, rows, reading)
 
     return read
 
@@ -132,7 +133,7 @@ def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) 
     if run.critic is None:
         return Reading()
     batch = value_batch(in_table_order(trajectories, table))
-    values = critic_values(run.critic, batch, micro_batch_tokens=run.config.update.micro_batch_tokens)
+    values = critic_values(run.critic, batch, reading_of(run.config.update))
     return Reading(batch=batch, values=values_per_tick(table, batch, values))
 
 
@@ -231,6 +232,6 @@ def update_critic(
         targets[batch.path, ticks],
         shares,
         settings,
-        micro_batch_tokens=run.config.update.micro_batch_tokens,
+        reading_of(run.config.update),
         refused=run.folder / "refused" / f"critic-{update:06d}.safetensors",
     )

@@ -17,6 +17,7 @@ from coplay.training.inner_expectation import expects_past
 from coplay.training.masked import masked_mean, masked_std, normalised
 from coplay.training.metrics import fetch
 from coplay.training.packets import AdvantagePacket, exchange
+from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
 from coplay.training.schemes import AdvantageAlignment, ShapingSettings, SharedReward
 from coplay.training.shaping import advantage_alignment, shared_reward, visitation_weights
@@ -192,7 +193,7 @@ class Trainer:
             lr=settings.lr.value(update),
             entropy_coefficient=objective.entropy_coefficient.value(update),
             gradient_clip=settings.gradient_clip,
-            micro_batch_tokens=settings.micro_batch_tokens,
+            reading=reading_of(settings),
             refused=folder / "refused" / f"{self.policy.name}-{update:06d}.safetensors",
         )
         result = policy_step(self.policy, self.optimizer, credit.batch, credit.tokens, objective, plan)

@@ -1,7 +1,7 @@
 """One optimiser step: micro-batches forward and backward under one normaliser of the whole batch, clip, step."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,11 @@ from torch import Tensor
 from coplay.agents.policy import Policy
 from coplay.training.config import ObjectiveSettings
 from coplay.training.importance import clip_fraction, effective_sample_size, importance_weights
-from coplay.training.log_probs import TokenLogProbs, token_log_probs
+from coplay.training.log_probs import EntropyOf, TokenScores
 from coplay.training.losses import kl_k3, normaliser, reinforce
 from coplay.training.masked import keep, masked_mean, masked_sum
 from coplay.training.metrics import fetch
+from coplay.training.passes import ReadPlan, all_log_probs, score_pass, token_passes
 from coplay.training.records import TokenBatch, UpdateResult
 
 
@@ -34,20 +35,9 @@ class StepPlan:
     lr: float
     entropy_coefficient: float
     gradient_clip: float | None
-    micro_batch_tokens: int
+    reading: ReadPlan
     refused: Path
     """Where the batch is saved for inspection if the step has to be refused."""
-
-
-def micro_batches(lengths: Tensor, *, max_tokens: int) -> Iterator[Tensor]:
-    """Cut rows, longest first, into groups whose padded size stays within `max_tokens`; a longer row goes alone."""
-    order = torch.argsort(lengths, descending=True, stable=True).tolist()
-    start = 0
-    while start < len(order):
-        width = max(int(lengths[order[start]]), 1)
-        size = max(max_tokens // width, 1)
-        yield torch.tensor(sorted(order[start : start + size]), device=lengths.device)
-        start += size
 
 
 def policy_step(
@@ -72,34 +62,40 @@ def policy_step(
     divisor = normaliser(
         settings.normaliser, num_trajectories=batch.num_trajectories, num_tokens=batch.total_weight
     )
+    passes = token_passes(batch, policy, plan.reading)
     batch, credits = batch.to(policy.device), credits.to(policy.device)
     parameters = policy.named_parameters()
     set_lr(optimizer, plan.lr)
     optimizer.zero_grad(set_to_none=True)
+    reference = None
+    if settings.kl_coefficient:
+        with policy.reference():
+            reference = all_log_probs(policy, passes, plan.reading)
     log_probs, weights = torch.zeros_like(batch.behaviour), torch.ones_like(batch.behaviour)
     entropies = torch.zeros_like(batch.behaviour)
     sums: dict[str, Tensor] = {}
-    pieces = list(micro_batches(batch.lengths, max_tokens=plan.micro_batch_tokens))
     if settings.importance == "sequence":
-        log_probs = _all_log_probs(policy, batch, pieces)
+        log_probs = all_log_probs(policy, passes, plan.reading)
         weights = _weights(
             settings, batch, log_probs, torch.arange(batch.num_tokens, device=log_probs.device)
         )
-    for rows in pieces:
-        tokens = torch.isin(batch.row, rows).nonzero().squeeze(1)
-        scored = _score(policy, batch, rows, tokens)
-        entropies[tokens] = scored.measured_entropies()
+    wanted = EntropyOf(top_k=settings.entropy_top_k) if plan.entropy_coefficient else None
+    for one in passes:
+        tokens = one.tokens
+        scores = score_pass(policy, one, plan.reading.precision, entropy_of=wanted, measure=True)
+        assert scores.measured is not None
+        entropies[tokens] = scores.measured
         if settings.importance != "sequence":
-            log_probs[tokens] = scored.log_probs.detach()
+            log_probs[tokens] = scores.log_probs.detach()
             weights[tokens] = _weights(settings, batch, log_probs[tokens], tokens)
-        terms = {"policy": reinforce(scored.log_probs, credits[tokens].to(scored.log_probs), weights[tokens])}
-        terms |= _regularisers(policy, batch, scored, rows, tokens, settings, plan)
+        terms = {"policy": reinforce(scores.log_probs, credits[tokens].to(scores.log_probs), weights[tokens])}
+        terms |= _regularisers(batch, scores, tokens, reference, settings)
         totals = {name: masked_sum(_weighted(batch, value, tokens), None) for name, value in terms.items()}
         loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
         loss = (loss + settings.kl_coefficient * totals.get("kl", 0.0)) / divisor
         torch.autograd.backward(loss)
         for name, value in {**totals, "loss": loss}.items():
-            sums[name] = sums.get(name, torch.zeros(())) + value.detach()
+            sums[name] = sums.get(name, torch.zeros((), device=value.device)) + value.detach()
     _check_gap(policy, batch, log_probs, settings.largest_gap)
     norm = clip(parameters, plan.gradient_clip)
     numbers = fetch({**sums, "gradient_norm": norm})
@@ -114,23 +110,18 @@ def policy_step(
 
 
 def _regularisers(
-    policy: Policy,
     batch: TokenBatch,
-    scored: TokenLogProbs,
-    rows: Tensor,
+    scores: TokenScores,
     tokens: Tensor,
+    reference: Tensor | None,
     settings: ObjectiveSettings,
-    plan: StepPlan,
 ) -> dict[str, Tensor]:
-    """Entropy and KL of some action tokens, each only where its coefficient asks for it."""
+    """Entropy and KL of some action tokens, each only where its coefficient asked for it."""
     terms: dict[str, Tensor] = {}
-    if plan.entropy_coefficient:
-        entropies = scored.entropies(top_k=settings.entropy_top_k)
-        terms["entropy"] = keep(entropies, batch.entropy_mask[tokens])
-    if settings.kl_coefficient:
-        with torch.no_grad(), policy.reference():
-            reference = _score(policy, batch, rows, tokens).log_probs
-        terms["kl"] = kl_k3(scored.log_probs, reference, drop_likelier=settings.kl_drop_likelier)
+    if scores.entropies is not None:
+        terms["entropy"] = keep(scores.entropies, batch.entropy_mask[tokens])
+    if reference is not None:
+        terms["kl"] = kl_k3(scores.log_probs, reference[tokens], drop_likelier=settings.kl_drop_likelier)
     return terms
 
 
@@ -143,30 +134,6 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """The learning rate of the next step."""
     for group in optimizer.param_groups:
         group["lr"] = lr
-
-
-def _score(policy: Policy, batch: TokenBatch, rows: Tensor, tokens: Tensor) -> TokenLogProbs:
-    """Log-probs of the action tokens in some rows, each read one position before its token."""
-    width = int(batch.lengths[rows].max())
-    hidden = policy.hidden(batch.ids[rows, :width])
-    local = torch.searchsorted(rows, batch.row[tokens])
-    logits = policy.logits(hidden[local, batch.column[tokens] - 1])
-    return token_log_probs(
-        logits,
-        batch.targets[tokens],
-        temperature=batch.temperature[tokens],
-        allowed=batch.allowed.select(tokens),
-    )
-
-
-def _all_log_probs(policy: Policy, batch: TokenBatch, pieces: list[Tensor]) -> Tensor:
-    """(N,) log-probs without gradient: a sequence's ratio needs rows of other micro-batches."""
-    log_probs = torch.zeros_like(batch.behaviour)
-    with torch.no_grad():
-        for rows in pieces:
-            tokens = torch.isin(batch.row, rows).nonzero().squeeze(1)
-            log_probs[tokens] = _score(policy, batch, rows, tokens).log_probs
-    return log_probs
 
 
 def _weights(settings: ObjectiveSettings, batch: TokenBatch, log_probs: Tensor, tokens: Tensor) -> Tensor:

@@ -31,6 +31,17 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
             "num_rounds": 8,
         },
     ),
+    "iterated_matrix_ordinal": (
+        "iterated_matrix",
+        {"Ada": "win_stay_lose_shift", "Bo": "random"},
+        {
+            "preset": "ordinal",
+            "row_type": "chicken",
+            "column_type": "prisoners_dilemma",
+            "show_name": True,
+            "num_rounds": 3,
+        },
+    ),
     "split": ("split", SPLIT_TWO, {"num_rounds": 3}),
     "split_three": (
         "split",
@@ -43,6 +54,35 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         SPLIT_TWO,
         {"num_rounds": 3, "messages_per_player": 0, "public_values": True, "claims": (0, 5, 10)},
     ),
+    "public_goods": (
+        "public_goods",
+        {"Ada": "full_contributor", "Bo": "free_rider", "Cy": "conditional_contributor", "Di": "random"},
+        {"num_rounds": 3},
+    ),
+    "coin_game": ("coin_game", {"Ada": "coin_cooperator", "Bo": "coin_greedy"}, {"num_rounds": 6}),
+    "commons": (
+        "commons",
+        {"Ada": "sustainable_harvester", "Bo": "planning_harvester", "Cy": "random"},
+        {"players": ("Ada", "Bo", "Cy"), "num_rounds": 4, "initial_stock": 80},
+    ),
+    "deal_or_no_deal": ("deal_or_no_deal", {"Ada": "fair", "Bo": "bayesian"}, {"num_rounds": 2}),
+    "deal_or_no_deal_sequential": (
+        "deal_or_no_deal",
+        {"Ada": "hardliner", "Bo": "fair"},
+        {"final_deal": "sequential", "max_messages": 2},
+    ),
+    "alternating_offers": (
+        "alternating_offers",
+        {"Ada": "subgame_perfect", "Bo": "fair"},
+        {"num_rounds": 2, "max_offers": 4, "discounts": (0.9, 0.8)},
+    ),
+    "bargaining": ("bargaining", {"Ada": "fair", "Bo": "greedy"}, {"num_rounds": 2}),
+    "bargaining_symbols": (
+        "bargaining",
+        {"Ada": "fair", "Bo": "greedy"},
+        {"messages": "symbols", "show_proposals": False, "reward": "raw", "max_turns": 4},
+    ),
+    "ultimatum": ("ultimatum", {"Ada": "hardliner", "Bo": "fair"}, {"num_rounds": 2}),
     "kuhn_poker": ("kuhn_poker", {"Ada": "always_fold", "Bo": "always_bet"}, {}),
     "leduc_poker": ("leduc_poker", {"Ada": "always_bet", "Bo": "always_bet"}, {}),
     "rock_paper_scissors": ("rock_paper_scissors", {"Ada": "cycle", "Bo": "random"}, {"num_rounds": 3}),

@@ -65,6 +65,24 @@ def totals(game: Game[Any], agents: Mapping[str, str], *, seed: int = 0) -> dict
     return sums
 
 
+def play_from(game: Game[Any], state: Any, agents: Mapping[str, str], *, seed: int = 0) -> dict[str, float]:
+    """Sum of the step rewards of each player from a given state on."""
+    seats, step = seat_agents(game, agents, seed), 0
+    sums = dict.fromkeys(game.spec.players, 0.0)
+    while movers := game.to_move(state):
+        step += 1
+        actions = {}
+        for player in movers:
+            seen = game.observe(state, player)
+            key = TurnKey(episode=str(seed), branch="", player=player, step=step)
+            actions[player] = seen.grammar.parse(answer(seats[player], seen, key))
+            assert not isinstance(actions[player], Malformed), (player, seen, actions[player])
+        state, outcome = game.step(state, actions, Chance(seed, step))
+        for player, reward in outcome.rewards.items():
+            sums[player] += reward
+    return sums
+
+
 def as_strategy(game: Game[Any], name: str) -> Callable[[Decision], dict[str, int]]:
     """A scripted agent that draws no lots and remembers nothing, as a strategy on a game's tree."""
 

@@ -14,7 +14,7 @@ from coplay.games.best_outcomes import (
     efficient_cells,
     matrix_yardsticks,
 )
-from coplay.games.iterated_matrix import PRESETS
+from coplay.games.iterated_matrix_presets import PRESETS
 
 VALUES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=3)
 STOCK = 3

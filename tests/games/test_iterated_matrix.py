@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coplay.games import Chance, Game, GameParameterError, Malformed, Move, make_game
-from coplay.games.iterated_matrix import PRESETS
+from coplay.games.iterated_matrix_presets import PRESETS
 
 NAMES = ("always_cooperate", "always_defect", "tit_for_tat", "grim", "win_stay_lose_shift")
 TABLE = {

@@ -22,7 +22,7 @@ from coplay.games import (
     register_game,
     registry,
 )
-from coplay.games.iterated_matrix import IteratedMatrixParameters
+from coplay.games.iterated_matrix_parameters import IteratedMatrixParameters
 
 
 class PluggedParameters(GameParameters):

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from run_fakes import distance, gradients, in_double, make_tree, play_iteration, reckon, tiny_run
 
 from coplay.training.loop import train
+from coplay.training.passes import ReadPlan
 from coplay.training.records import TokenBatch
 from coplay.training.run import Run
 from coplay.training.trainer import Credit
-from coplay.training.updates import RatioGapError, StepPlan, micro_batches, policy_step
+from coplay.training.updates import RatioGapError, StepPlan, policy_step
 
 
 def plan(folder: Path, **changes: Any) -> StepPlan:
@@ -25,21 +24,10 @@ def plan(folder: Path, **changes: Any) -> StepPlan:
         "lr": 1e-2,
         "entropy_coefficient": 0.0,
         "gradient_clip": None,
-        "micro_batch_tokens": 10_000,
+        "reading": ReadPlan(micro_batch_tokens=10_000),
         "refused": folder / "refused.safetensors",
     }
     return StepPlan(**numbers | changes)
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 200))
-def test_micro_batches_when_cut_then_each_row_once_and_within_the_budget(
-    lengths: list[int], budget: int
-) -> None:
-    pieces = list(micro_batches(torch.tensor(lengths), max_tokens=budget))
-    assert sorted(row for piece in pieces for row in piece.tolist()) == list(range(len(lengths)))
-    for piece in pieces:
-        padded = max(lengths[row] for row in piece) * len(piece)
-        assert padded <= budget or len(piece) == 1
 
 
 def without(batch: TokenBatch, dropped: torch.Tensor) -> TokenBatch:

@@ -15,9 +15,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from coplay.rollout_tree import RolloutTree
+from coplay.training import log_probs
+from coplay.training.draws import AllowedSets
 from coplay.training.estimators import estimate
 from coplay.training.extract import extract, in_table_order, tick_table, token_batch, ungrouped
-from coplay.training.log_probs import AllowedSets, token_log_probs
+from coplay.training.log_probs import EntropyOf, token_log_probs
 from coplay.training.loop import train
 from coplay.training.masked import masked_sum
 from coplay.training.records import TickTable, UpdateResult
@@ -96,20 +98,25 @@ def test_score_when_differentiated_then_that_of_the_inverse_temperature() -> Non
     theta = torch.ones(3, dtype=torch.float64, requires_grad=True)
     allowed = AllowedSets.from_lists([None, (0, 2), (1, 3, 4)])
     scored = token_log_probs(
-        logits * theta[:, None], torch.tensor([4, 2, 3]), allowed=allowed, temperature=0.7
+        logits * theta[:, None],
+        torch.tensor([4, 2, 3]),
+        allowed=allowed,
+        temperature=0.7,
+        entropy_of=EntropyOf(),
+        measure=True,
     )
     scored.log_probs.sum().backward()
-    assert theta.grad is not None
-    torch.testing.assert_close(
-        token_scores(scored.log_probs.detach(), scored.measured_entropies()), theta.grad
-    )
-    torch.testing.assert_close(scored.measured_entropies(), scored.entropies().detach())
+    assert theta.grad is not None and scored.measured is not None and scored.entropies is not None
+    torch.testing.assert_close(token_scores(scored.log_probs.detach(), scored.measured), theta.grad)
+    torch.testing.assert_close(scored.measured, scored.entropies.detach())
 
 
 def test_entropies_when_measured_in_pieces_then_those_of_the_whole() -> None:
     logits = torch.randn(700, 4, generator=torch.Generator().manual_seed(1))
-    scored = token_log_probs(logits, torch.zeros(700, dtype=torch.long))
-    assert torch.equal(scored.measured_entropies(), scored.entropies())
+    draws = torch.zeros(700, dtype=torch.long)
+    scored = token_log_probs(logits, draws, entropy_of=EntropyOf(), measure=True)
+    assert scored.measured is not None and scored.entropies is not None
+    assert torch.equal(scored.measured, scored.entropies)
 
 
 def game(episode: str, group: str, reward: float) -> RolloutTree:
@@ -293,9 +300,8 @@ def test_cost_when_counted_then_below_a_hundredth_of_the_embedded_iteration(
     monkeypatch.setattr("coplay.training.record.variance_report", counted)
     with Elements() as everything:
         train(run, lambda *_: None)
-    scored = token_log_probs(torch.zeros(100, 50), torch.zeros(100, dtype=torch.long))
     with Elements() as entropies:
-        scored.measured_entropies()
+        log_probs._measured(torch.zeros(100, 50))
     tokens = sum(
         len(segment.ids) for tree in collect_rollouts(run, 0) for step in tree.steps for turn in step.turns
         for segment in turn.segments if segment.sampled

@@ -20,6 +20,7 @@ from coplay.rollout_tree.records import Step, Turn
 from coplay.training.config import RunConfig
 from coplay.training.extract import extract, tick_table
 from coplay.training.packets import AdvantagePacket, make_packets
+from coplay.training.passes import Packing, ReadPlan
 from coplay.training.records import Estimate, TickTable, TokenBatch
 from coplay.training.run import Run, new_run
 from coplay.training.stages import (
@@ -119,13 +120,21 @@ def reckon(run: Run, trees: list[RolloutTree], update: int = 0) -> Iteration:
     )
 
 
-def gradients(run: Run, credit: Credit, folder: Path, **changes: Any) -> dict[str, Tensor]:
+def gradients(
+    run: Run,
+    credit: Credit,
+    folder: Path,
+    *,
+    micro_batch_tokens: int = 16384,
+    packing: Packing = "trie",
+    **changes: Any,
+) -> dict[str, Tensor]:
     """The gradient of a step that moves nothing; `changes` of the step's plan."""
     plan: dict[str, Any] = {
         "lr": 0.0,
         "entropy_coefficient": run.config.objective.entropy_coefficient.value(0),
         "gradient_clip": None,
-        "micro_batch_tokens": 16384,
+        "reading": ReadPlan(micro_batch_tokens=micro_batch_tokens, packing=packing),
         "refused": folder / "refused.safetensors",
     } | changes
     policy = run.trainers[0].policy
