@@ -9,7 +9,8 @@ and the game ends after `num_rounds` rounds or as soon as the stock is gone. The
 doubling, collapse below 5, 12 rounds) are those of GovSim's fishery (Piatti et al. 2024).
 
 A unit left is at least one unit later (growth ≥ 1), up to the stock that grows to the capacity. The largest total
-harvest therefore leaves min(S, ⌈capacity / growth⌉) units in every round but the last, and nothing in the last.
+harvest therefore leaves min(S, ⌈capacity / growth⌉) units in every round but the last, and nothing in the last (nor of
+a stock below `collapse_below`, which cannot be kept).
 """
 
 from collections.abc import Mapping
