@@ -62,9 +62,9 @@ class CommonsParameters(RoundsParameters):
         return self
 
     def regrowth(self) -> "Regrowth":
-        """How the stock grows."""
+        """How the stock grows, with `growth` as it is written: 10 units grow by 1.7 to 17."""
         return Regrowth(
-            capacity=self.capacity, growth=Fraction(self.growth), collapse_below=self.collapse_below
+            capacity=self.capacity, growth=Fraction(str(self.growth)), collapse_below=self.collapse_below
         )
 
 

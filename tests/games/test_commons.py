@@ -160,6 +160,13 @@ def test_regrowth_when_units_are_left_then_rounded_down_capped_or_gone(left: int
     assert rule.grown(left) == after and rule.sustainable == 14
 
 
+@pytest.mark.parametrize("growth", [1.1, 1.3, 1.7, 2.3, 3.7])
+def test_regrowth_when_growth_is_a_decimal_then_ten_units_grow_to_ten_times_it(growth: float) -> None:
+    """1.7 is below 17/10 as a float: rounded down it would make 16."""
+    rule = make_game("commons", growth=growth).parameters.regrowth()
+    assert rule.grown(10) == round(10 * growth)
+
+
 @given(st.integers(1, 50), st.lists(st.integers(0, 50), min_size=2, max_size=5))
 def test_harvests_when_any_claims_then_within_claims_and_stock(stock: int, claims: list[int]) -> None:
     got = harvests(tuple(claims), stock)
