@@ -42,13 +42,38 @@ def test_returns_when_hunters_meet_then_the_reference(
     assert sums == (REFERENCE[one, other] if (one, other) in REFERENCE else REFERENCE[other, one][::-1])
 
 
-@pytest.mark.parametrize("hunter", ["stag_hunter", "hare_hunter"])
-def test_returns_when_one_is_random_then_near_the_expectation(scripted: ModuleType, hunter: str) -> None:
-    """A random other hunts stag every second time: 2 : 3.5 a round against stag, 2.5 : 1 against hare."""
-    game = make_game("stag_hunt_talk", num_rounds=1000, wording="terse", signals=("stag", "hare"))
-    own, other = scripted.totals(game, {"Ada": hunter, "Bo": "random"}, seed=2).values()
-    expected = {"stag_hunter": (2, 3.5), "hare_hunter": (2.5, 1)}[hunter]
-    assert (own / 1000, other / 1000) == pytest.approx(expected, abs=0.25)
+KEPT = sum(0.75**round for round in range(4))
+"""Rounds of four in which who trusts a random hunter still does: he is let down with 1/4 a round."""
+
+
+@pytest.mark.parametrize(
+    ("hunter", "expected"),
+    [
+        ("stag_hunter", (4 * 2, 4 * 3.5)),
+        ("hare_hunter", (4 * 2.5, 4 * 1)),
+        ("bluffing_hunter", (4 * 2.5, 4 * 1)),
+        ("trusting_hunter", (2.25 * KEPT + 2.5 * (4 - KEPT), 2.25 * KEPT + 1 * (4 - KEPT))),
+    ],
+)
+def test_returns_when_the_other_is_random_then_the_exact_expectation(
+    scripted: ModuleType, hunter: str, expected: tuple[float, float]
+) -> None:
+    """Every signal and move of the other equally likely over four rounds, all 256 plays."""
+    game = make_game("stag_hunt_talk", num_rounds=4, wording="terse", signals=("stag", "hare"))
+    ada = scripted.seat_agents(game, {"Ada": hunter, "Bo": "random"}, 0)["Ada"]
+    key = scripted.TurnKey(episode="0", branch="", player="Ada", step=1)
+    sums, stack = [0.0, 0.0], [(game.initial_state(Chance(0)), ada, 1.0)]
+    while stack:
+        state, agent, share = stack.pop()
+        if not game.to_move(state):
+            continue
+        reply = scripted.answer(agent, game.observe(state, "Ada"), key)
+        for other in ("stag", "hare"):
+            after, outcome = game.step(state, {"Ada": move(reply), "Bo": move(other)}, Chance(0))
+            for seat, reward in enumerate(outcome.rewards.values()):
+                sums[seat] += share / 2 * reward
+            stack.append((after, agent.fork(), share / 2))
+    assert tuple(sums) == pytest.approx(expected)
 
 
 def test_pay_when_every_joint_move_then_the_preset_of_the_matrix_game_in_both_seats() -> None:
