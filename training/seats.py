@@ -1,6 +1,6 @@
 """Who may sit where: the names in a configuration, held against its game before anything is loaded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from coplay.agents.scripted import SCRIPTED, scripted_players
 from coplay.agents.settings import check_name
@@ -38,14 +38,20 @@ def check_seats(
             check_plays(agent, game, f"agents.seats.{player}")
 
 
-def check_anchors(anchors: Iterable[str], *, game: str) -> None:
-    """Refuse anchors that are no scripted agents or cannot play the game."""
+def check_anchors(anchors: Iterable[str], *, games: Sequence[str]) -> None:
+    """Refuse anchors that are no scripted agents or can play none of the games."""
     for anchor in anchors:
         if anchor not in SCRIPTED:
             raise ConfigError(
                 f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}"
             )
-        check_plays(anchor, game, "evaluate.anchors")
+        if not any(plays(anchor, game) for game in games):
+            check_plays(anchor, games[0], "evaluate.anchors")
+
+
+def plays(agent: str, game: str) -> bool:
+    """True if an agent can play a game; only scripted ones may lack a rule for it."""
+    return agent not in SCRIPTED or agent in scripted_players(game)
 
 
 def check_plays(agent: str, game: str, where: str) -> None:
