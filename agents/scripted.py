@@ -4,18 +4,18 @@ They read `Observation.facts` and answer through the grammar. With more than two
 cooperated" means every one of them did. To cooperate is to play the first move, to defect the last.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from coplay.agents import scripted_exact as exact
+from coplay.agents import scripted_splits as splits
 from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
 from coplay.agents.scripted_dilemmas import RULES as DILEMMAS
-from coplay.agents.scripted_dilemmas import nearest_number
+from coplay.agents.scripted_dilemmas import line_of
 from coplay.agents.scripted_negotiation import NEGOTIATORS
-from coplay.games import FreeText, Number, Observation, nearest
+from coplay.games import FreeText, Observation, nearest
 from coplay.games.random_moves import LINE, UndrawableError, random_move
-from coplay.games.trust_and_split import HANDS
 
 Rule = Callable[[Observation, "ScriptedAgent", TurnKey], Any]
 """From an observation to a move value of its grammar."""
@@ -127,69 +127,6 @@ def _win_stay_lose_shift(observation: Observation, agent: ScriptedAgent, key: Tu
     return _last(observation) if own == _first(observation) else _first(observation)
 
 
-# Splits.
-
-
-def _claim_share(observation: Observation, part: Mapping[str, float] | float) -> Any:
-    """Claim a part of each item (of the coins): the nearest number allowed, the smaller of two."""
-    facts, grammar = observation.facts, observation.grammar
-    if facts["game"] == "split":
-        stock = facts["stock"]
-        parts = part if isinstance(part, Mapping) else dict.fromkeys(facts["items"], part)
-        return {item: nearest_number(range(stock + 1), parts[item] * stock) for item in facts["items"]}
-    assert isinstance(grammar, Number) and not isinstance(part, Mapping)
-    allowed = facts["claims"] or range(facts["coins"] + 1)
-    return nearest_number(allowed, part * facts["coins"])
-
-
-def _greedy(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
-    return _claim_share(observation, 1.0)
-
-
-def _fair(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
-    return _claim_share(observation, 0.5)
-
-
-def _part_by_value(own: float, best_other: float) -> float:
-    return 0.5 if own == best_other else float(own > best_other)
-
-
-def _welfare_maximising(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
-    """Claim all of what nobody values more, half where the highest value is shared, none of the rest.
-
-    Where hands are private, believe the hand that the other last named; claim half if he named none.
-    """
-    facts, player = observation.facts, agent.seat.player
-    if facts["game"] == "split":
-        values: Mapping[str, Mapping[str, int]] = facts["values"]
-        others = [worth for name, worth in values.items() if name != player]
-        parts = {
-            item: _part_by_value(own, max(worth[item] for worth in others))
-            for item, own in values[player].items()
-        }
-        return _claim_share(observation, parts)
-    if "value" in facts:
-        return _claim_share(observation, _part_by_value(facts["value"], facts["other_value"]))
-    theirs = _named_hand(facts["heard"])
-    ahead = 0 if theirs is None else (HANDS.index(facts["hand"]) - HANDS.index(theirs)) % 3
-    return _claim_share(observation, {0: 0.5, 1: 1.0, 2: 0.0}[ahead])
-
-
-def _named_hand(heard: Iterable[str]) -> str | None:
-    """The hand in the last message that names exactly one."""
-    hand = None
-    for text in heard:
-        named = {word for word in text.lower().replace(".", " ").replace(",", " ").split() if word in HANDS}
-        hand = next(iter(named)) if len(named) == 1 else hand
-    return hand
-
-
-def _own_hand(observation: Observation) -> str:
-    """The truth about the own hand, where it is private."""
-    hand = observation.facts.get("hand")
-    return LINE if hand is None else f"My hand is {hand}."
-
-
 def _negotiator(strategy: str, others: frozenset[str] = frozenset(), otherwise: Rule | None = None) -> Script:
     """A strategy in every negotiation that has it, and in other games by another rule."""
 
@@ -215,13 +152,19 @@ SCRIPTED: dict[str, Script] = {
     "grim": Script(rule=_grim, games=MATRIX),
     "win_stay_lose_shift": Script(rule=_win_stay_lose_shift, games=MATRIX),
     "random": Script(rule=_random, games=None),
-    "greedy": _negotiator("greedy", SPLITS, _greedy),
-    "welfare_maximising": Script(rule=_welfare_maximising, games=SPLITS, line=_own_hand),
-    **{name: Script(rule=rule, games=frozenset({game})) for name, (game, rule) in DILEMMAS.items()},
-    "fair": _negotiator("fair", SPLITS, _fair),
+    "greedy": _negotiator("greedy", SPLITS, splits.greedy),
+    "welfare_maximising": Script(rule=splits.welfare_maximising, games=SPLITS, line=splits.own_hand),
+    **{
+        name: Script(rule=rule, games=frozenset({game}), line=line_of(name))
+        for name, (game, rule) in DILEMMAS.items()
+    },
+    "fair": _negotiator("fair", SPLITS, splits.fair),
+    "lenient": _negotiator("lenient"),
     "hardliner": _negotiator("hardliner"),
     "bayesian": _negotiator("bayesian"),
     "subgame_perfect": _negotiator("subgame_perfect"),
+    "truthful": _negotiator("truthful"),
+    "conceding": _negotiator("conceding"),
     "always_fold": Script(rule=exact.first_option, games=POKER),
     "always_bet": Script(rule=exact.last_option, games=POKER),
     "kuhn_equilibrium": Script(rule=exact.kuhn_equilibrium, games=frozenset({"kuhn_poker"})),

@@ -1,21 +1,19 @@
 """The rules of scripted agents for social dilemmas: public goods, commons, coin game, cheap talk."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from coplay.agents.base import TurnKey
 from coplay.agents.scripted_exact import Seated, lot
+from coplay.agents.scripted_splits import last_named, nearest_number
 from coplay.games import Choice, Number, Observation
 from coplay.games.coin_game import STEPS, distance, neighbour
+from coplay.games.random_moves import LINE
+from coplay.games.stag_hunt_talk import MOVES as HUNTS
 
 
 def _others(told: Mapping[str, Any], player: str) -> list[Any]:
     return [value for name, value in told.items() if name != player]
-
-
-def nearest_number(allowed: Iterable[int], target: float) -> int:
-    """The allowed number nearest to a target, the smaller of two."""
-    return min(allowed, key=lambda number: (abs(number - target), number))
 
 
 # Public goods.
@@ -109,7 +107,56 @@ def coin_greedy(observation: Observation, agent: Seated, key: TurnKey) -> str:
     return _one_of(greedy_moves(observation, agent.seat.player), observation, agent, key)
 
 
-RULES: dict[str, tuple[str, Callable[[Observation, Seated, TurnKey], Any]]] = {
+# Stag hunt with cheap talk.
+
+
+class Remembering(Seated, Protocol):
+    """An agent that can be let down."""
+
+    provoked: bool
+    """Whether it was."""
+
+
+STAG_LINE, HARE_LINE = "I will hunt stag.", "I will hunt hare."
+
+
+def _says(line: str, observation: Observation) -> str:
+    """The first signal that names the same move as a line, or the last signal."""
+    grammar = observation.grammar
+    assert isinstance(grammar, Choice)
+    meant = last_named([line], HUNTS)
+    return next(
+        (signal for signal in grammar.options if last_named([signal], HUNTS) == meant), grammar.options[-1]
+    )
+
+
+def stag_hunter(observation: Observation, agent: Remembering, key: TurnKey) -> str:
+    """Say stag and hunt stag."""
+    return _says(STAG_LINE, observation) if observation.facts["phase"] == "message" else "stag"
+
+
+def hare_hunter(observation: Observation, agent: Remembering, key: TurnKey) -> str:
+    """Say hare and hunt hare."""
+    return _says(HARE_LINE, observation) if observation.facts["phase"] == "message" else "hare"
+
+
+def bluffing_hunter(observation: Observation, agent: Remembering, key: TurnKey) -> str:
+    """Say stag and hunt hare."""
+    return _says(STAG_LINE, observation) if observation.facts["phase"] == "message" else "hare"
+
+
+def trusting_hunter(observation: Observation, agent: Remembering, key: TurnKey) -> str:
+    """Say stag; hunt stag if the other says so too, until he once let one hunt it alone."""
+    facts = observation.facts
+    if facts["phase"] == "message":
+        return _says(STAG_LINE, observation)
+    last: Mapping[str, str] = facts.get("last", {})
+    alone = last.get(agent.seat.player) == "stag" and "hare" in last.values()
+    agent.provoked = agent.provoked or alone
+    return "stag" if last_named(facts["heard"], HUNTS) == "stag" and not agent.provoked else "hare"
+
+
+RULES: dict[str, tuple[str, Callable[[Observation, Remembering, TurnKey], Any]]] = {
     "full_contributor": ("public_goods", full_contributor),
     "free_rider": ("public_goods", free_rider),
     "conditional_contributor": ("public_goods", conditional_contributor),
@@ -118,5 +165,22 @@ RULES: dict[str, tuple[str, Callable[[Observation, Seated, TurnKey], Any]]] = {
     "planning_harvester": ("commons", planning_harvester),
     "coin_cooperator": ("coin_game", coin_cooperator),
     "coin_greedy": ("coin_game", coin_greedy),
+    "stag_hunter": ("stag_hunt_talk", stag_hunter),
+    "hare_hunter": ("stag_hunt_talk", hare_hunter),
+    "bluffing_hunter": ("stag_hunt_talk", bluffing_hunter),
+    "trusting_hunter": ("stag_hunt_talk", trusting_hunter),
 }
 """By the agent's name, its game and its rule."""
+
+LINES = {
+    "stag_hunter": STAG_LINE,
+    "hare_hunter": HARE_LINE,
+    "bluffing_hunter": STAG_LINE,
+    "trusting_hunter": STAG_LINE,
+}
+"""By the agent's name, what it says where any text may be said; the others say `LINE`."""
+
+
+def line_of(name: str) -> Callable[[Observation], str]:
+    """What an agent says."""
+    return lambda observation: LINES.get(name, LINE)

@@ -1,9 +1,10 @@
 """How scripted agents negotiate: from what they are told to a move, without a memory of their own.
 
 `greedy` asks for everything and takes any gain; `fair` asks for the least that is worth half of what he could
-get, and takes no less than half; `hardliner` asks for everything and takes no less than four fifths; `bayesian`
-asks for what pays best on average against a `fair` other whose values he does not know, and takes what is worth
-half; `subgame_perfect` plays alternating offers by backward induction.
+get, and takes no less than half; `lenient` asks for as much and takes no less than two fifths; `hardliner` asks
+for everything and takes no less than four fifths; `bayesian` asks for what pays best on average against a `fair`
+other whose values he does not know, and takes what is worth half; `subgame_perfect` plays alternating offers by
+backward induction. What the strategies of buyers and sellers, and of traders, do stands with `buy_sell` and `trading`.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from coplay.games import Fields, FreeText, Move, Observation, OneOf
+from coplay.games import Choice, Fields, FreeText, Move, Observation, OneOf
 from coplay.games.alternating_offers import subgame_perfect_offer
 from coplay.games.deal_instances import all_instances
 
@@ -23,6 +24,7 @@ TAKE = "I take "
 LEAST = {
     "greedy": Fraction(0),
     "fair": Fraction(1, 2),
+    "lenient": Fraction(2, 5),
     "hardliner": Fraction(4, 5),
     "bayesian": Fraction(1, 2),
 }
@@ -52,7 +54,7 @@ def acceptable(strategy: str, worth: float, best: float) -> bool:
 def wish(strategy: str, counts: Bundle, values: Bundle) -> Bundle:
     """The units of each item that a strategy asks for."""
     best = _worth(counts, values)
-    if strategy == "fair":
+    if strategy in ("fair", "lenient"):
         enough = [bundle for bundle in _bundles(counts) if 2 * _worth(bundle, values) >= best]
         return min(enough, key=lambda bundle: (_worth(bundle, values), sum(bundle), bundle))
     if strategy == "bayesian":
@@ -141,6 +143,81 @@ def bargaining(strategy: str) -> Negotiate:
     return negotiate
 
 
+def trading(strategy: str) -> Negotiate:
+    """Give a unit of what you value least for what you value most: a unit (`fair`) or all he has (`greedy`).
+
+    Of those who have it the next one in turn is asked, another one each round; any gain is accepted.
+    """
+
+    def negotiate(observation: Observation, player: str) -> Any:
+        facts, grammar = observation.facts, observation.grammar
+        values, holdings, phase = facts["values"], facts["holdings"], facts["phase"]
+        if phase == "answer":
+            gain = sum((facts["give"][good] - facts["get"][good]) * worth for good, worth in values.items())
+            return "accept" if gain > 0 else "reject"
+        seats = list(holdings)
+        start = seats.index(player) + facts["round"]
+        others = [
+            name for name in seats[start % len(seats) :] + seats[: start % len(seats)] if name != player
+        ]
+        least = min((good for good in values if holdings[player][good]), key=values.__getitem__, default=None)
+        wanted = [good for good in values if any(holdings[name][good] for name in others)]
+        best = max(wanted, key=values.__getitem__, default=None)
+        if phase == "partner":
+            assert isinstance(grammar, Choice)
+            if least is None or best is None or values[best] <= values[least]:
+                return grammar.options[-1]
+            partner = next(name for name in others if holdings[name][best])
+            return grammar.options[[name for name in seats if name != player].index(partner)]
+        units = holdings[facts["partner"]][best] if phase == "get" and strategy == "greedy" else 1
+        return dict.fromkeys(values, 0) | {least if phase == "give" else best: units}
+
+    return negotiate
+
+
+def buy_sell(strategy: str) -> Negotiate:
+    """Name the strategy's price; accept one that is no worse than the own one would be now, or any gain.
+
+    `greedy` names the price that is best for him, `truthful` his reservation price, `bayesian` the one that gains
+    most on average if the other takes any gain, `conceding` goes from the best to his reservation price in equal
+    steps. The first takes any gain, the next two no loss, the last nothing worse than what he would name.
+    """
+
+    def negotiate(observation: Observation, player: str) -> Any:
+        facts = observation.facts
+        sells, limit, most = facts["role"] == "seller", facts["reservation"], facts["max_price"]
+        best = most if sells else 0
+        own = best
+        if strategy == "truthful":
+            own = limit
+        elif strategy == "bayesian":
+            own = best_price(limit, most, sells=sells)
+        elif strategy == "conceding":
+            steps = max(1, facts["max_turns"] // 2 - 1)
+            own = best + int((limit - best) * min(facts["turn"] // 2, steps) / steps)
+        offered = next((price for name, price in facts["prices"].items() if name != player), None)
+        if offered is not None:
+            gain = offered - limit if sells else limit - offered
+            better = offered >= own if sells else offered <= own
+            if {"greedy": gain > 0, "conceding": better and gain >= 0}.get(strategy, gain >= 0):
+                return {"answer": "accept"}
+        return {"price": own}
+
+    return negotiate
+
+
+@lru_cache(maxsize=4096)
+def best_price(limit: int, most: int, *, sells: bool) -> int:
+    """The price that gains most on average against a uniform other who takes what loses him nothing.
+
+    A seller of cost c: argmax_p (p - c)·(C + 1 - p), near (C + 1 + c)/2; a buyer of value v: argmax_p (v - p)·(p + 1).
+    Of equal prices the one that is easier on the other.
+    """
+    if sells:
+        return max(range(limit, most + 1), key=lambda price: ((price - limit) * (most + 1 - price), -price))
+    return max(range(limit + 1), key=lambda price: ((limit - price) * (price + 1), price))
+
+
 def offers(strategy: str) -> Negotiate:
     """Offer what is left of your wish; accept what is enough; reject to the end what is not."""
 
@@ -149,7 +226,9 @@ def offers(strategy: str) -> Negotiate:
         coins, made, most = facts["coins"], facts["num_offers"], facts["max_offers"]
         other = next(name for name in facts["discounts"] if name != player)
         discounts = (facts["discounts"][player], facts["discounts"][other])
-        offer = {"fair": (coins + 1) // 2, "greedy": 0, "hardliner": 0}.get(strategy)
+        offer = {"fair": (coins + 1) // 2, "lenient": (coins + 1) // 2, "greedy": 0, "hardliner": 0}.get(
+            strategy
+        )
         if offer is None:
             offer = subgame_perfect_offer(coins, discounts, most - made)
         if not made:
@@ -166,11 +245,16 @@ def offers(strategy: str) -> Negotiate:
     return negotiate
 
 
-OFFERS = {strategy: offers(strategy) for strategy in ("greedy", "fair", "hardliner", "subgame_perfect")}
+BUY_SELL = ("greedy", "truthful", "bayesian", "conceding")
+OFFERS = {
+    strategy: offers(strategy) for strategy in ("greedy", "fair", "lenient", "hardliner", "subgame_perfect")
+}
 
 NEGOTIATORS: dict[str, dict[str, Negotiate]] = {
     "alternating_offers": OFFERS,
-    "bargaining": {strategy: bargaining(strategy) for strategy in ("greedy", "fair", "hardliner")},
+    "buy_sell": {strategy: buy_sell(strategy) for strategy in BUY_SELL},
+    "trading": {strategy: trading(strategy) for strategy in ("greedy", "fair")},
+    "bargaining": {strategy: bargaining(strategy) for strategy in ("greedy", "fair", "lenient", "hardliner")},
     "ultimatum": OFFERS,
     "deal_or_no_deal": {strategy: deal_or_no_deal(strategy) for strategy in LEAST},
 }

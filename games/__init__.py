@@ -3,6 +3,7 @@
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.buy_sell import BuySell
 from coplay.games.chance import Chance, derive_seed
 from coplay.games.coin_game import CoinGame
 from coplay.games.commons import Commons
@@ -38,7 +39,9 @@ from coplay.games.registry import (
 from coplay.games.replies import strip_reasoning
 from coplay.games.rock_paper_scissors import RockPaperScissors
 from coplay.games.split import Split
+from coplay.games.stag_hunt_talk import StagHuntTalk
 from coplay.games.tic_tac_toe import TicTacToe
+from coplay.games.trading import Trading
 from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
 
@@ -46,6 +49,7 @@ for _game in (
     CoinGame,
     AlternatingOffers,
     Bargaining,
+    BuySell,
     Commons,
     DealOrNoDeal,
     IteratedMatrix,
@@ -54,7 +58,9 @@ for _game in (
     PublicGoods,
     RockPaperScissors,
     Split,
+    StagHuntTalk,
     TicTacToe,
+    Trading,
     TrustAndSplit,
     TwoRoundBargaining,
     Ultimatum,
@@ -65,6 +71,7 @@ __all__ = [
     "Action",
     "AlternatingOffers",
     "Bargaining",
+    "BuySell",
     "Chance",
     "Choice",
     "CoinGame",
@@ -92,8 +99,10 @@ __all__ = [
     "PublicGoods",
     "RockPaperScissors",
     "Split",
+    "StagHuntTalk",
     "StepOutcome",
     "TicTacToe",
+    "Trading",
     "TrustAndSplit",
     "TwoRoundBargaining",
     "Ultimatum",

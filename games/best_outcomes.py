@@ -18,6 +18,14 @@ def division_yardsticks(
     players: Sequence[str], values: Sequence[Sequence[float]], stock: float
 ) -> dict[str, Any]:
     """`best_total` of a division, and between two players the `efficient_line`, as `info` has them."""
+    return {**_division(tuple(players), tuple(map(tuple, values)), stock)}
+
+
+@lru_cache(maxsize=4096)
+def _division(
+    players: tuple[str, ...], values: tuple[tuple[float, ...], ...], stock: float
+) -> dict[str, Any]:
+    """Kept, since games of a group meet the same values: what is in it is read and never changed."""
     told: dict[str, Any] = {"best_total": _whole(division_best_total(values, stock))}
     if len(players) == 2:
         told["efficient_line"] = _named(players, division_corners(values, stock))

@@ -9,7 +9,8 @@ and the game ends after `num_rounds` rounds or as soon as the stock is gone. The
 doubling, collapse below 5, 12 rounds) are those of GovSim's fishery (Piatti et al. 2024).
 
 A unit left is at least one unit later (growth ≥ 1), up to the stock that grows to the capacity. The largest total
-harvest therefore leaves min(S, ⌈capacity / growth⌉) units in every round but the last, and nothing in the last.
+harvest therefore leaves min(S, ⌈capacity / growth⌉) units in every round but the last, and nothing in the last (nor of
+a stock below `collapse_below`, which cannot be kept).
 """
 
 from collections.abc import Mapping
@@ -61,9 +62,9 @@ class CommonsParameters(RoundsParameters):
         return self
 
     def regrowth(self) -> "Regrowth":
-        """How the stock grows."""
+        """How the stock grows, with `growth` as it is written: 10 units grow by 1.7 to 17."""
         return Regrowth(
-            capacity=self.capacity, growth=Fraction(self.growth), collapse_below=self.collapse_below
+            capacity=self.capacity, growth=Fraction(str(self.growth)), collapse_below=self.collapse_below
         )
 
 

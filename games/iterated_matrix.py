@@ -7,6 +7,7 @@ tables known by name are those of `iterated_matrix_presets.py`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from operator import getitem
 from typing import Any, ClassVar
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
@@ -125,7 +126,7 @@ class IteratedMatrix(Game[MatrixState]):
         }
         last: tuple[str, ...] = ()
         if state.last:
-            last = tuple(names[move] for names, move in zip(self._labels, state.last, strict=True))
+            last = tuple(map(getitem, self._labels, state.last))
             facts["last"] = dict(zip(self._players, last, strict=True))
         if not self._full:
             text = terse_round(last, seat)

@@ -148,6 +148,50 @@ def _decides(tree: GameTree, index: int, player: str) -> bool:
     return isinstance(node, Decision) and node.player == player
 
 
+def logit_gradient(
+    tree: GameTree, player: str, strategies: Strategies, weights: Mapping[str, Real] | None = None
+) -> dict[tuple[Information, str], Real]:
+    """The slope of Σ_i w_i·J_i in θ(information, reply), the logits of whose softmax the player's strategy is.
+
+    Σ_h P(h)·π(reply)·(Q(h, reply) − V(h)) over the nodes h of an information (Sutton et al. 2000). On a tree made
+    with a discount, Q and V are discounted from h on and P is not: without the factor γ^t.
+
+    Args:
+        weights: w_i by player; None: 1 for the player himself.
+    """
+    chances = _chances(tree, strategies, tree.players)
+    reach, expected = _reach(tree, chances), _expected(tree, chances)
+    shares = {player: 1} if weights is None else weights
+    seats = [(_seat(tree, name), share) for name, share in shares.items()]
+    worth = [sum(share * payoffs[seat] for seat, share in seats) for payoffs in expected]
+    slope: dict[tuple[Information, str], Real] = {}
+    for index, node in enumerate(tree.nodes):
+        if isinstance(node, Decision) and node.player == player:
+            for reply, p, child in zip(node.moves, chances[index], node.children, strict=True):
+                if child is not None:
+                    part = reach[index] * p * (worth[child] - worth[index])
+                    slope[node.information, reply] = slope.get((node.information, reply), 0) + part
+    return slope
+
+
+def information_values(
+    tree: GameTree, player: str, strategies: Strategies
+) -> dict[Information, tuple[Real, Real]]:
+    """For each information of a player: P(information), and V(information), what he still expects there.
+
+    V = Σ_h P(h)·V(h) / Σ_h P(h) over its nodes; 0 where it is never reached.
+    """
+    chances = _chances(tree, strategies, tree.players)
+    reach, expected = _reach(tree, chances), _expected(tree, chances)
+    seat = _seat(tree, player)
+    found: dict[Information, tuple[Real, Real]] = {}
+    for information, indices in tree.decisions(player).items():
+        total = sum(reach[index] for index in indices)
+        worth = sum(reach[index] * expected[index][seat] for index in indices)
+        found[information] = (total, worth / total if total else 0)
+    return found
+
+
 Chances = list[tuple[Real, ...]]
 """For each node the probability of each reply; empty where luck or a free player decides."""
 

@@ -1,7 +1,12 @@
 """Split without communication: several items, public values drawn afresh each round, simultaneous claims.
 
 Of an item with stock Q and claims c_1..c_n, player i receives Q·c_i / max(Q, Σ_j c_j) units, and is paid
-that times his value.
+that times his value, divided by `reward_divisor`.
+
+Published variants: the no-press split (the defaults), and the exchange game of Advantage Alignment (Duque et al. 2024):
+three items of one unit each, worth 5 to one player and 1 to the other by lot, claims p from 0 to 5, shares
+p_i / max(5, p_1 + p_2), rewards divided by 15. That is a stock of 5 fifths of each item: `value_generator =
+"five_one_exclusive"`, `equal_totals = False`, `stock = 5`, `reward_divisor = 75`; a play is 50 such rounds.
 """
 
 from collections.abc import Mapping
@@ -15,7 +20,7 @@ from coplay.games.best_outcomes import division_yardsticks
 from coplay.games.chance import Chance
 from coplay.games.grammar import Action, Fields, Malformed
 from coplay.games.parameters import RoundsParameters, Tag, join_names
-from coplay.games.split_values import MAX_EXPECTED_TRIES, ValueRule, acceptance, draw_values
+from coplay.games.split_values import MAX_EXPECTED_TRIES, ValueGenerator, ValueRule, acceptance, draw_values
 from coplay.games.split_wording import SplitRules, full_round, full_rules, terse_round, terse_rules
 
 Table = tuple[tuple[int, ...], ...]
@@ -30,13 +35,15 @@ class SplitParameters(RoundsParameters):
     """Names of the items, one word each."""
     stock: int = Field(10, ge=1, le=1000)
     """Units of each item."""
-    value_generator: Literal["ten_one_exclusive", "ten_one_ties", "one_to_twenty"] = "ten_one_ties"
-    """Values per unit: 10 for exactly one player and 1 for the others; 10 or 1 for each by lot; 1 to 20 by
+    value_generator: ValueGenerator = "ten_one_ties"
+    """Values per unit: 10 (or 5) for exactly one player and 1 for the others; 10 or 1 for each by lot; 1 to 20 by
     lot."""
     equal_totals: bool = True
     """Draw again until all players' values have the same sum."""
     at_least_one_conflict: bool = True
     """Draw again until the players do not all have the same values."""
+    reward_divisor: float = Field(1.0, gt=0.0, allow_inf_nan=False)
+    """What units times values are divided by."""
     tag: Tag = "proposal"
     """In the full wording, the tag that a proposal stands in; None for the proposal alone. Terse ones have no
     tag."""
@@ -118,6 +125,7 @@ class Split(Game[SplitState]):
             stock=parameters.stock,
             values=self._values,
             num_rounds=parameters.num_rounds,
+            reward_divisor=parameters.reward_divisor,
             reply=self._grammar.describe(),
         )
         self._rules = tuple(
@@ -133,7 +141,10 @@ class Split(Game[SplitState]):
             has_rounds=False,
             zero_sum=False,
             symmetric=True,
-            reward_range=(0.0, float(parameters.stock * len(self._items) * self._values.largest)),
+            reward_range=(
+                0.0,
+                parameters.stock * len(self._items) * self._values.largest / parameters.reward_divisor,
+            ),
             malformed_rule=MalformedRule(
                 retries=parameters.retries,
                 penalty=parameters.penalty,
@@ -169,9 +180,7 @@ class Split(Game[SplitState]):
             facts["last"] = self._named(state.last_claims)
         if self._full:
             heading = f"Round {state.round + 1} of {self.parameters.num_rounds}."
-            gains = (
-                pay(state.last_claims, state.last_values, self.parameters.stock) if state.last_claims else ()
-            )
+            gains = self._pay(state.last_claims, state.last_values) if state.last_claims else ()
             text = full_round(
                 heading, self._players, seat, self._items, (state.values, state.last_claims, gains)
             )
@@ -190,7 +199,7 @@ class Split(Game[SplitState]):
     ) -> tuple[SplitState, StepOutcome]:
         """Divide the items of one round, and draw the values of the next."""
         claims = tuple(self._claim(actions[player]) for player in self._players)
-        gains = pay(claims, state.values, self.parameters.stock)
+        gains = self._pay(claims, state.values)
         played = state.round + 1
         over = played >= self.parameters.num_rounds
         values = state.values if over else draw_values(self._values, chance)
@@ -202,11 +211,16 @@ class Split(Game[SplitState]):
         )
         return SplitState(played, values, claims, state.values, over), outcome
 
+    def _pay(self, claims: Table, values: Table) -> tuple[float, ...]:
+        divisor = self.parameters.reward_divisor
+        return tuple([points / divisor for points in pay(claims, values, self.parameters.stock)])
+
     def _yardsticks(self, values: Table, claims: Table, actions: Mapping[str, Action]) -> dict[str, Any]:
         stock = self.parameters.stock
         fits = all(sum(column) <= stock for column in zip(*claims, strict=True))
         agreed = fits and not any(isinstance(action, Malformed) for action in actions.values())
-        return {"agreed": agreed, **division_yardsticks(self._players, values, stock)}
+        scaled = stock / self.parameters.reward_divisor
+        return {"agreed": agreed, **division_yardsticks(self._players, values, scaled)}
 
     def _claim(self, action: Action) -> tuple[int, ...]:
         if isinstance(action, Malformed):

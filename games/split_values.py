@@ -12,11 +12,21 @@ MAX_EXPECTED_TRIES = 5000
 """Conditions that one draw in more than this many meets are refused."""
 
 
+ValueGenerator = Literal["ten_one_exclusive", "five_one_exclusive", "ten_one_ties", "one_to_twenty"]
+_OPTIONS: dict[ValueGenerator, tuple[int, ...]] = {
+    "ten_one_exclusive": (1, 10),
+    "five_one_exclusive": (1, 5),
+    "ten_one_ties": (1, 10),
+    "one_to_twenty": tuple(range(1, 21)),
+}
+_EXCLUSIVE = ("ten_one_exclusive", "five_one_exclusive")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRule:
     """What is drawn, and what is accepted."""
 
-    generator: Literal["ten_one_exclusive", "ten_one_ties", "one_to_twenty"]
+    generator: ValueGenerator
     num_players: int
     num_items: int
     equal_totals: bool
@@ -30,7 +40,7 @@ class ValueRule:
     @property
     def options(self) -> tuple[int, ...]:
         """The values a unit may have."""
-        return tuple(range(1, 21)) if self.generator == "one_to_twenty" else (1, 10)
+        return _OPTIONS[self.generator]
 
 
 @lru_cache(maxsize=256)
@@ -41,7 +51,7 @@ def acceptance(rule: ValueRule) -> float:
     have the same vector. Exclusive values: each item falls to one of n players; equal totals: items/n each.
     """
     players, items = rule.num_players, rule.num_items
-    if rule.generator == "ten_one_exclusive":
+    if rule.generator in _EXCLUSIVE:
         if not rule.equal_totals:
             return 1.0
         each, rest = divmod(items, players)
@@ -78,9 +88,10 @@ def draw_values(rule: ValueRule, chance: Chance) -> tuple[tuple[int, ...], ...]:
 
 def _try(rule: ValueRule, chance: Chance, index: int) -> tuple[tuple[int, ...], ...]:
     players, items = range(rule.num_players), range(rule.num_items)
-    if rule.generator == "ten_one_exclusive":
+    if rule.generator in _EXCLUSIVE:
         owners = [chance.integer(f"owner/{item}", rule.num_players, index=index) for item in items]
-        return tuple(tuple(10 if owner == player else 1 for owner in owners) for player in players)
+        low, high = rule.options
+        return tuple(tuple(high if owner == player else low for owner in owners) for player in players)
     drawn = (
         chance.integer(f"values/{player}", len(rule.options) ** rule.num_items, index=index)
         for player in players

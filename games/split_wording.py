@@ -10,10 +10,16 @@ Table = tuple[tuple[int, ...], ...]
 
 RANGES = {
     "ten_one_exclusive": "10 a unit for exactly one player and 1 a unit for everyone else",
+    "five_one_exclusive": "5 a unit for exactly one player and 1 a unit for everyone else",
     "ten_one_ties": "10 or 1 a unit, drawn by lot for each player",
     "one_to_twenty": "1 to 20 a unit, drawn by lot for each player",
 }
-TERSE_RANGES = {"ten_one_exclusive": "1 | 10", "ten_one_ties": "1 10", "one_to_twenty": "1 - 20"}
+TERSE_RANGES = {
+    "ten_one_exclusive": "1 | 10",
+    "five_one_exclusive": "1 | 5",
+    "ten_one_ties": "1 10",
+    "one_to_twenty": "1 - 20",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +30,7 @@ class SplitRules:
     stock: int
     values: ValueRule
     num_rounds: int
+    reward_divisor: float
     reply: str
     """How to write a proposal."""
 
@@ -32,7 +39,7 @@ def terse_rules(rules: SplitRules) -> str:
     """Items, stock, then what follows a letter.
 
     `v`: values, with `|` where one player alone has the high one, `=` for equal sums, `!` for a conflict;
-    `x`: number of rounds; `n`: number of players, if more than two.
+    `x`: number of rounds; `n`: number of players, if more than two; `/`: what points are divided by, if not 1.
     """
     told = [*rules.items, str(rules.stock), "v", TERSE_RANGES[rules.values.generator]]
     told += ["="] if rules.values.equal_totals else []
@@ -40,6 +47,8 @@ def terse_rules(rules: SplitRules) -> str:
     told.append(f"x {rules.num_rounds}")
     if rules.values.num_players > 2:
         told.append(f"n {rules.values.num_players}")
+    if rules.reward_divisor != 1:
+        told.append(f"/ {number_text(rules.reward_divisor)}")
     return " ".join(told)
 
 
@@ -60,6 +69,7 @@ def full_rules(rules: SplitRules, player: str, others: str) -> str:
         drawn += " Everyone's values have the same sum."
     if rules.values.at_least_one_conflict:
         drawn += " Not all have the same values."
+    divided = "" if rules.reward_divisor == 1 else f", divided by {number_text(rules.reward_divisor)},"
     return (
         f"You are {player}. You divide items with {others}, without talking.\n"
         f"There are {rules.num_rounds} rounds. In each, there are {rules.stock} units each of"
@@ -67,7 +77,7 @@ def full_rules(rules: SplitRules, player: str, others: str) -> str:
         "All say at the same time how many units of each item they want. Where the claims to an item are at"
         f" most {rules.stock} together, each gets his claim and the rest is lost; where they are more, the"
         f" {rules.stock} units are divided in proportion to the claims.\n"
-        "You get your units times your values as points. You want as many points as you can get over the"
+        f"You get your units times your values{divided} as points. You want as many points as you can get over the"
         " whole game.\n"
         f"Reply with your proposal for yourself: {rules.reply}. Any other reply claims nothing."
     )

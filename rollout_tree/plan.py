@@ -90,6 +90,17 @@ def _wrong_seats(episode: str, given: tuple[str, ...], players: tuple[str, ...])
     return f"episode {episode!r} seats {sorted(given)}; expected exactly the players {list(players)}{hint}"
 
 
+def episode_name(iteration: int, index: int) -> str:
+    """What the episodes of a run are called."""
+    return f"{iteration:06d}/{index:05d}"
+
+
+def parse_episode(text: str) -> tuple[int, int] | None:
+    """Iteration and index of an episode, named whole or shorter, `3/12`; None: it is named in another way."""
+    iteration, _, index = text.partition("/")
+    return (int(iteration), int(index)) if iteration.isdecimal() and index.isdecimal() else None
+
+
 def plan_episodes(
     game: Game[Any],
     *,
@@ -111,7 +122,7 @@ def plan_episodes(
         group = index // group_size if game.spec.has_chance else 0
         plans.append(
             EpisodePlan(
-                episode=f"{iteration:06d}/{index:05d}",
+                episode=episode_name(iteration, index),
                 iteration=iteration,
                 group=f"{iteration:06d}/g{group:04d}",
                 group_seed=derive_seed(run_seed, "group", iteration, group),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from coplay.agents.base import Sampling, Segment
 from coplay.games import FreeText, Move, Observation
 from coplay.rollout_tree import RolloutTree, Step, Turn
+from coplay.rollout_tree.plan import episode_name
 
 PLAYERS = ("Ada", "Bo")
 GROUP_SIZE = 8
@@ -38,7 +39,7 @@ def make_trees(
             group = index // GROUP_SIZE
             steps = [_step(rng, words, tokens, number, rounds) for number in range(rounds)]
             yield RolloutTree(
-                episode=f"{iteration:06d}/{index:05d}",
+                episode=episode_name(iteration, index),
                 iteration=iteration,
                 game="made_up",
                 group=f"{iteration:06d}/g{group:04d}",

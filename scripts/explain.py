@@ -65,11 +65,11 @@ def main(arguments: Sequence[str]) -> int:
         got = f"{unknown[0]!r} is no flag" if unknown else f"{len(words)} words"
         raise ConfigError(f"{got}; expected three words: coplay explain RUN EPISODE TURN [--json]")
     folder = run_folder(words[0])
-    from coplay.training.explain import explain_turn, parse_episode, parse_turn
+    from coplay.training.explain import explain_turn, find_episode, parse_turn
     from coplay.training.recredit import load_iteration, recredit
     from coplay.training.run import read_config
 
-    iteration, episode = parse_episode(words[1])
+    iteration, episode = find_episode(words[1])
     turn = parse_turn(words[2], read_config(folder).make_game().spec.players)
     stored = load_iteration(folder, iteration)
     found = explain_turn(stored, recredit(stored, stored.config), episode, turn)

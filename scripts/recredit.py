@@ -24,14 +24,14 @@ Computes the credit of a run's stored rollouts again, under other settings, with
 it with the credit that was stored; with unchanged settings not a bit differs.
 
 RUN             a run folder, or a name in runs/
---iteration N   which stored iteration (default: the newest)
+--iteration N   which stored iteration (default: the newest; with --update, the newest whose weights are kept)
 --section.field value
                 flags of coplay train, of the sections estimator, shaping and objective, over the run's own settings.
                 A section's kind can be changed; its other fields then start from their defaults.
 --update        also compute each policy's gradient before clipping, beside that under the run's own settings; needs
                 the checkpoint after N updates, or N = 0
 
-Example: coplay recredit runs/my_run --iteration 20 --shaping.beta 0.5 --update
+Example: coplay recredit runs/my_run --shaping.beta 0.5 --update
 """
 
 
@@ -50,6 +50,10 @@ def main(arguments: Sequence[str]) -> int:
     from coplay.training.run import read_config
 
     config = change_settings(read_config(folder), changes)
+    if update and iteration is None:
+        from coplay.training.gradients import iterations_with_weights
+
+        iteration = max(iterations_with_weights(folder), default=None)
     stored = load_iteration(folder, iteration)
     result = recredit(stored, config)
     tables = [credit_table(compare_credits(stored, result))]

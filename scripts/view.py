@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from coplay.agents.runs import find_run
 from coplay.rollout_tree import RolloutTree, read_rollouts, render_text, render_tree, write_report
+from coplay.rollout_tree.plan import episode_name, parse_episode
 from coplay.rollout_tree.storage import parts
 
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         "--episode",
         nargs="+",
         default=None,
-        help="with --text: these (default: the newest iteration's first)",
+        help="with --text: these, as 50/12 (default: the newest iteration's first)",
     )
     parser.add_argument("--branch", default="", help="with --text: the dialogue of this branch")
     asked = parser.parse_args(arguments)
@@ -64,7 +65,8 @@ def _texts(
             if len(trees) > 1:
                 yield f"\n{len(trees)} episodes in iteration {iteration}; --episode shows another of them\n"
         return
-    missing = dict.fromkeys(episodes)
+    short = {name: parse_episode(name) for name in episodes}
+    missing = dict.fromkeys(name if found is None else episode_name(*found) for name, found in short.items())
     for iteration in iterations or stored:
         for tree in read_rollouts(folder, iteration):
             if tree.episode in missing:
@@ -72,7 +74,7 @@ def _texts(
                 yield from _text(tree, branch)
         if not missing:
             return
-    raise ValueError(f"no episode {next(iter(missing))!r} in {str(folder)!r}; expected one as '000050/00012'")
+    raise ValueError(f"no episode {next(iter(missing))!r} in {str(folder)!r}; expected one as '50/12'")
 
 
 def _text(tree: RolloutTree, branch: str) -> Iterator[str]:

@@ -49,6 +49,19 @@ def test_configuration_when_read_then_a_valid_run() -> None:
         RunConfig.model_validate(table)
 
 
+def test_iterations_when_named_in_commands_then_the_run_keeps_them() -> None:
+    """`runs/my_run@N` needs a checkpoint and `explain` a stored iteration of the run as the text trains it."""
+    updates = int(re.findall(r"my_run\.toml --update\.num-updates (\d+)", README)[0])
+    (table,) = [tomllib.loads(text) for language, text in BLOCKS if language == "toml" and "my_run" in text]
+    storage = RunConfig.model_validate(table).storage
+    assert storage.keep is not None and storage.every and storage.credits
+    kept = [n for n in range(1, updates + 1) if n == updates or not n % storage.checkpoint_every]
+    named = [int(number) for number in re.findall(r"runs/my_run@(\d+)", README)]
+    assert named and set(named) <= set(kept[-storage.keep :])
+    stored = [int(number) for number in re.findall(r"explain runs/my_run (\d+)/", README)]
+    assert stored and all(number < updates and not number % storage.every for number in stored)
+
+
 COMMANDS = sorted(
     {
         line.split()[1]

@@ -93,8 +93,9 @@ def check_past(
     for name in ("whiten_before", "centre_before"):
         if getattr(shaping, name) != "off":
             raise ConfigError(
-                f"{asked} and 'shaping.{name}' is {getattr(shaping, name)!r}, which an expected past is no part of;"
-                " expected 'off' (shaping.past.baseline = 'leave_one_out' centres it)"
+                f"{asked} and 'shaping.{name}' is {getattr(shaping, name)!r}, which would act on advantages and leave"
+                " out the expected past that weighs them; expected 'off' (shaping.past.baseline = 'leave_one_out'"
+                " centres the past)"
             )
     gaps = {
         "'estimator.kind' is 'branches', whose branches have ticks without a fork": isinstance(

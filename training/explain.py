@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from coplay.games.names import nearest
 from coplay.rollout_tree import RolloutTree, Step, Trajectory, Turn
+from coplay.rollout_tree.plan import episode_name, parse_episode
 from coplay.training.explain_branches import branch_parts
 from coplay.training.explain_parts import (
     after_of,
@@ -53,16 +54,16 @@ def parse_turn(text: str, players: Sequence[str]) -> TurnName:
     return TurnName(step=int(step), player=player, attempt=int(attempt) if attempt else None)
 
 
-def parse_episode(text: str) -> tuple[int, str]:
+def find_episode(text: str) -> tuple[int, str]:
     """Iteration and full name of an episode, given as `000003/00012` or shorter, `3/12`.
 
     Raises:
         ConfigError: if it is no such name.
     """
-    iteration, slash, index = text.partition("/")
-    if not (slash and iteration.isdecimal() and index.isdecimal()):
+    found = parse_episode(text)
+    if found is None:
         raise ConfigError(f"episode {text!r} is none; expected ITERATION/NUMBER, as in '3/12'")
-    return int(iteration), f"{int(iteration):06d}/{int(index):05d}"
+    return found[0], episode_name(*found)
 
 
 def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name: TurnName) -> Explanation:

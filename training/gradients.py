@@ -30,6 +30,12 @@ class GradientDifference:
     """Of the angle between them; None if one is 0."""
 
 
+def iterations_with_weights(folder: Path) -> list[int]:
+    """The stored iterations whose weights are kept, ascending: those of checkpoints, and 0, made anew from the seed."""
+    kept = {0, *complete_checkpoints(folder)}
+    return sorted({number for number, _ in parts(folder, "episodes") if number in kept})
+
+
 def sampling_run(stored: StoredIteration, folder: Path, *, with_reference: bool) -> Run:
     """The run with the weights that played a stored iteration: from its checkpoint, or fresh for iteration 0.
 
@@ -40,9 +46,7 @@ def sampling_run(stored: StoredIteration, folder: Path, *, with_reference: bool)
         ConfigError: if those weights are not kept.
     """
     config, number = stored.config, stored.number
-    kept = complete_checkpoints(folder)
-    if number and number not in kept:
-        able = sorted({one for one, _ in parts(folder, "episodes") if one == 0 or one in kept})
+    if number not in (able := iterations_with_weights(folder)):
         raise ConfigError(
             f"the weights that played iteration {number} of '{folder}' are not kept; of the stored iterations, those"
             f" of {able} are: expected one of them, or a run with storage.checkpoint_every = 1 and a larger"

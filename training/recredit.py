@@ -170,20 +170,21 @@ def _with_past(
     past, settings = expects_past(config.shaping), config.estimator
     if past is None:
         return estimate
-    beside = None
-    if not isinstance(settings, BranchesEstimator):
-        paths = paths_beside(stored.trees)
+    trains = isinstance(settings, BranchesEstimator)
+    paths, beside = () if trains else paths_beside(stored.trees), None
+    if paths:
         branches = tick_table(
             paths, reward_scale=settings.reward_scale, has_chance=config.make_game().spec.has_chance
         )
         values = None
         if isinstance(settings, CriticEstimator):
-            if any(key not in stored.known for key in branches.keys):
+            known = all(key in stored.known for key in branches.keys)
+            values = _tick_values(branches, stored.known, rescale) if known else None
+            if values is None:
                 raise ConfigError(
                     f"'shaping.past.kind' is 'expected' and 'estimator.kind' is 'critic', but iteration {stored.number}"
                     " holds no readings along branches; expected a run that was trained with both"
                 )
-            values = _tick_values(branches, stored.known, rescale)
         beside = Beside(trajectories=paths, table=branches, values=values)
     return expect_past(
         settings,

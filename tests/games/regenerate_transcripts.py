@@ -48,6 +48,17 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"Ada": "welfare_maximising", "Bo": "fair", "Cy": "greedy"},
         {"num_rounds": 2, "players": ("Ada", "Bo", "Cy"), "value_generator": "ten_one_exclusive"},
     ),
+    "split_exchange": (
+        "split",
+        {"Ada": "greedy", "Bo": "welfare_maximising"},
+        {
+            "value_generator": "five_one_exclusive",
+            "equal_totals": False,
+            "stock": 5,
+            "reward_divisor": 75,
+            "num_rounds": 2,
+        },
+    ),
     "trust_and_split": ("trust_and_split", SPLIT_TWO, {"num_rounds": 3}),
     "trust_and_split_no_talk": (
         "trust_and_split",
@@ -60,6 +71,16 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"num_rounds": 3},
     ),
     "coin_game": ("coin_game", {"Ada": "coin_cooperator", "Bo": "coin_greedy"}, {"num_rounds": 6}),
+    "stag_hunt_talk": (
+        "stag_hunt_talk",
+        {"Ada": "trusting_hunter", "Bo": "bluffing_hunter"},
+        {"num_rounds": 3},
+    ),
+    "stag_hunt_talk_signals": (
+        "stag_hunt_talk",
+        {"Ada": "trusting_hunter", "Bo": "random"},
+        {"num_rounds": 3, "signals": ("stag", "hare")},
+    ),
     "commons": (
         "commons",
         {"Ada": "sustainable_harvester", "Bo": "planning_harvester", "Cy": "random"},
@@ -81,6 +102,23 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         "bargaining",
         {"Ada": "fair", "Bo": "greedy"},
         {"messages": "symbols", "show_proposals": False, "reward": "raw", "max_turns": 4},
+    ),
+    "buy_sell": (
+        "buy_sell",
+        {"Ada": "conceding", "Bo": "conceding"},
+        {"num_rounds": 2, "always_gains": True},
+    ),
+    "buy_sell_random": ("buy_sell", {"Ada": "random", "Bo": "bayesian"}, {"opens": "buyer"}),
+    "trading": ("trading", {"Ada": "fair", "Bo": "greedy", "Cy": "fair"}, {"num_rounds": 5}),
+    "trading_own": (
+        "trading",
+        {"Ada": "fair", "Bo": "random", "Cy": "greedy", "Di": "fair"},
+        {
+            "players": ("Ada", "Bo", "Cy", "Di"),
+            "goods": ("wheat", "salt", "gold", "corn"),
+            "endowment": "own",
+            "units": 4,
+        },
     ),
     "ultimatum": ("ultimatum", {"Ada": "hardliner", "Bo": "fair"}, {"num_rounds": 2}),
     "kuhn_poker": ("kuhn_poker", {"Ada": "always_fold", "Bo": "always_bet"}, {}),

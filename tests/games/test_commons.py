@@ -96,6 +96,45 @@ def test_returns_when_strategies_meet_then_the_reference(
     assert reached == (one == rest == "planning_harvester") and sum(sums.values()) < best + 1e-9
 
 
+@pytest.mark.parametrize("name", HARVESTERS)
+def test_returns_when_one_is_random_then_the_exact_expectation(scripted: ModuleType, name: str) -> None:
+    """Every claim of the random player is equally likely: play through `step` against the rule written down again."""
+    capacity, rounds = 6, 3
+    game = make_game("commons", players=("Ada", "Bo"), capacity=capacity, num_rounds=rounds, collapse_below=1)
+
+    def claimed(stock: int, left: int) -> int:
+        above = {"greedy_harvester": stock, "sustainable_harvester": max(0, stock - 3) // 2}
+        return above.get(name, stock // 2 if left == 1 else max(0, stock - 3) // 2)
+
+    def expected(stock: int, left: int) -> tuple[float, float]:
+        if not left or not stock:
+            return 0.0, 0.0
+        sums = [0.0, 0.0]
+        for other in range(capacity + 1):
+            own = claimed(stock, left)
+            share = stock / max(stock, own + other)
+            later = expected(min(capacity, 2 * max(0, stock - own - other)), left - 1)
+            sums[0] += (own * share + later[0]) / (capacity + 1)
+            sums[1] += (other * share + later[1]) / (capacity + 1)
+        return sums[0], sums[1]
+
+    agent = scripted.seat_agents(game, {"Ada": name, "Bo": "random"}, 0)["Ada"]
+    key = scripted.TurnKey(episode="0", branch="", player="Ada", step=1)
+    totals, stack = [0.0, 0.0], [(game.initial_state(Chance(0)), 1.0)]
+    while stack:
+        state, share = stack.pop()
+        if not game.to_move(state):
+            continue
+        observation = game.observe(state, "Ada")
+        own = observation.grammar.parse(scripted.answer(agent, observation, key))
+        for other in range(capacity + 1):
+            after, outcome = game.step(state, {"Ada": own, "Bo": move(other)}, Chance(0))
+            for seat, reward in enumerate(outcome.rewards.values()):
+                totals[seat] += share / (capacity + 1) * reward
+            stack.append((after, share / (capacity + 1)))
+    assert tuple(totals) == pytest.approx(expected(capacity, rounds))
+
+
 def test_efficiency_when_a_game_ends_early_then_measured_against_all_rounds() -> None:
     """`best_total` of the last step holds all rounds that were not played."""
     game = make_game("commons", players=("Ada", "Bo"))
@@ -119,6 +158,13 @@ def test_efficiency_when_a_game_ends_early_then_measured_against_all_rounds() ->
 def test_regrowth_when_units_are_left_then_rounded_down_capped_or_gone(left: int, after: int) -> None:
     rule = Regrowth(capacity=20, growth=Fraction(3, 2), collapse_below=5)
     assert rule.grown(left) == after and rule.sustainable == 14
+
+
+@pytest.mark.parametrize("growth", [1.1, 1.3, 1.7, 2.3, 3.7])
+def test_regrowth_when_growth_is_a_decimal_then_ten_units_grow_to_ten_times_it(growth: float) -> None:
+    """1.7 is below 17/10 as a float: rounded down it would make 16."""
+    rule = make_game("commons", growth=growth).parameters.regrowth()
+    assert rule.grown(10) == round(10 * growth)
 
 
 @given(st.integers(1, 50), st.lists(st.integers(0, 50), min_size=2, max_size=5))

@@ -86,6 +86,29 @@ def test_totals_when_one_is_random_then_the_mean_of_his_contributions(scripted: 
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("full_contributor", 200, (240, 340)),
+        ("free_rider", 0, (280, 180)),
+        ("conditional_contributor", 110, (258, 268)),
+    ],
+)
+def test_totals_when_the_other_is_random_then_near_the_exact_expectation(
+    scripted: ModuleType, name: str, given: int, expected: tuple[float, float]
+) -> None:
+    """Ten rounds, a random player gives 100 in the mean: 200 − g + 0.8·(g + 100) and 100 + 0.8·(g + 100).
+
+    Who gives on condition gives 20 and then what the other gave in the nine rounds before the last. A total has a
+    deviation below 20, the mean of 300 one of 1.2.
+    """
+    assert expected == pytest.approx((200 - given + 0.8 * (given + 100), 100 + 0.8 * (given + 100)))
+    game = make_game("public_goods", players=("Ada", "Bo"), wording="terse")
+    sums = [scripted.totals(game, {"Ada": name, "Bo": "random"}, seed=seed) for seed in range(300)]
+    means = tuple(sum(each[player] for each in sums) / 300 for player in ("Ada", "Bo"))
+    assert means == pytest.approx(expected, abs=5)
+
+
 def test_conditional_contributor_when_others_differ_then_their_mean(scripted: ModuleType) -> None:
     game = make_game("public_goods", num_rounds=2)
     agents = dict(

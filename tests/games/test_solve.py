@@ -1,6 +1,7 @@
 """Values, best responses and agreements against the reference returns (MATH.md 2.1, 2.2; golden numbers)."""
 
 from fractions import Fraction
+from math import exp, sin
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +11,15 @@ from coplay.games import make_game
 from coplay.games.agreements import nash_bargaining_solution, pareto_front, welfare_maximum
 from coplay.games.chance_outcomes import EnumerationError
 from coplay.games.game_tree import Decision, game_tree
-from coplay.games.solve import best_response, nash_conv, table_strategy, uniform, values
+from coplay.games.solve import (
+    best_response,
+    information_values,
+    logit_gradient,
+    nash_conv,
+    table_strategy,
+    uniform,
+    values,
+)
 
 BEST = {
     "always_cooperate": (50, 0),
@@ -163,3 +172,80 @@ def test_values_when_a_strategy_is_unsound_then_one_clear_sentence(
 def test_best_response_when_the_player_is_unknown_then_one_clear_sentence() -> None:
     with pytest.raises(EnumerationError, match="'Cy' is not in this game"):
         best_response(game_tree(make_game("kuhn_poker")), "Cy", {})
+
+
+def softmax_strategies(logits: dict[Any, float]) -> dict[str, Any]:
+    """For both: a softmax over the logits of (player, information, reply), 0 where none is given."""
+
+    def strategy(decision: Decision) -> dict[str, float]:
+        weights = {
+            reply: exp(logits.get((decision.player, decision.information, reply), 0.0))
+            for reply in decision.moves
+        }
+        return {reply: weight / sum(weights.values()) for reply, weight in weights.items()}
+
+    return {"Ada": strategy, "Bo": strategy}
+
+
+@pytest.mark.parametrize("name", ["kuhn_poker", "two_round_bargaining"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradient_when_of_a_softmax_then_that_of_finite_differences(name: str, shared: bool) -> None:
+    tree = game_tree(make_game(name, wording="terse"))
+    keys = [
+        (player, information, reply)
+        for player in tree.players
+        for information, (node, *_) in tree.decisions(player).items()
+        for reply in tree.nodes[node].moves  # type: ignore[union-attr]
+    ]
+    logits = {key: sin(3.0 * place) for place, key in enumerate(keys)}
+    weights = {"Ada": 1.0, "Bo": 0.5} if shared else {"Bo": 1.0}
+    told = logit_gradient(tree, "Bo", softmax_strategies(logits), weights if shared else None)
+
+    def worth(changed: dict[Any, float]) -> float:
+        found = values(tree, softmax_strategies(changed))
+        return sum(share * float(found[player]) for player, share in weights.items())
+
+    for player, information, reply in keys[::5]:
+        if player == "Bo":
+            key = (player, information, reply)
+            up, down = (worth({**logits, key: logits[key] + step}) for step in (1e-5, -1e-5))
+            assert told[information, reply] == pytest.approx((up - down) / 2e-5, abs=1e-9)
+
+
+def test_gradient_when_discounted_then_without_the_weight_of_the_tick() -> None:
+    """G46: the published gradients of the dilemma with memory one, three rounds, γ = 1/2, by both conventions."""
+    logits = {"start": 0.0, "CC": 1.0, "CD": -1.0, "DC": 0.5, "DD": -0.5}
+    letters = {"A": "C", "B": "D"}
+    told = [-0.234504700, -0.139482760, -0.127688610, -0.114541170, -0.128148420]
+
+    def situation(information: tuple[str, ...]) -> str:
+        """Own last move, then the other's, from the terse texts and own replies."""
+        return "start" if len(information) < 3 else letters[information[-2]] + letters[information[-1]]
+
+    def memory_one(decision: Decision) -> dict[str, float]:
+        cooperate = 1 / (1 + exp(-logits[situation(decision.information)]))
+        return {"A": cooperate, "B": 1 - cooperate}
+
+    game = make_game("iterated_matrix", num_rounds=3, wording="terse")
+    tree, both = game_tree(game, discount=0.5), {"Ada": memory_one, "Bo": memory_one}
+    assert values(tree, both)["Ada"] == pytest.approx(3.935516741962, abs=1e-9)
+    slope = logit_gradient(tree, "Ada", both)
+    sums = dict.fromkeys(logits, 0.0)
+    for (information, reply), number in slope.items():
+        sums[situation(information)] += float(number) if reply == "A" else 0.0
+    assert list(sums.values()) == pytest.approx(told, abs=1e-7)
+
+
+def test_information_values_when_in_kuhn_then_weighted_by_what_the_player_knows() -> None:
+    tree = game_tree(make_game("kuhn_poker", wording="terse"), exact=True)
+    found = information_values(tree, "Ada", {"Ada": uniform, "Bo": uniform})
+    third = Fraction(1, 3)
+    assert {information: found[information][0] for information in (("J",), ("Q",), ("K",))} == {
+        ("J",): third,
+        ("Q",): third,
+        ("K",): third,
+    }
+    assert sum(share * worth for (*_, last), (share, worth) in found.items() if last in "JQK") == Fraction(
+        1, 8
+    )
+    assert found["K", "P", "B"] == (Fraction(1, 12), Fraction(1, 2))

@@ -58,7 +58,10 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
             f"unknown command 'trian'; expected one of {', '.join(COMMANDS)}; did you mean 'train'?",
         ),
         ("train --collect.num-grups 3", "unknown flag '--collect.num_grups'; did you mean 'num_groups'?"),
-        ("train --collect.lr 1", "unknown flag '--collect.lr'; did you mean 'estimator.lr' or 'update.lr'?"),
+        (
+            "train --collect.lr 1",
+            "unknown flag '--collect.lr'; did you mean 'estimator.critic.lr' or 'estimator.lr' or 'update.lr'?",
+        ),
         ("train --beta 1", "unknown flag '--beta'; did you mean 'shaping.beta'?"),
         (
             "train --collect.num-groups many",

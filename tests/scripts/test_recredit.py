@@ -58,6 +58,9 @@ def test_recredit_when_settings_change_then_each_is_said_and_credit_differs(
     assert "shaping.beta.level: 0.3 -> 5.0" in out
     assert "differ" in out
     assert "cosine" in out
+    assert out == told(
+        capsys, "recredit", "tiny", "--shaping.beta", "5", "--update"
+    )  # 1 has no weights any more
     out = told(capsys, "recredit", "tiny", "--shaping.kind", "independent")
     assert "shaping: advantage_alignment (" in out
     assert not (finished / "refused").exists()
@@ -72,7 +75,7 @@ def test_recredit_when_settings_change_then_each_is_said_and_credit_differs(
         ("tiny --shaping.bta 1", "unknown flag '--shaping.bta'; did you mean 'beta'?"),
         ("tiny --collect.group-size 3", "would not change the credit of rollouts that are stored"),
         ("tiny --estimator.kind critic", "holds no readings of one"),
-        ("tiny --update", "the weights that played iteration 1 of"),
+        ("tiny --update --iteration 1", "the weights that played iteration 1 of"),
         ("tiny --update 3", "--update is 3; expected no value"),
         ("tiny --shaping.beta inf", "'shaping.beta.level' is inf"),
     ],

@@ -45,7 +45,7 @@ def test_view_when_text_is_asked_for_then_dialogues(run: Path, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "episode 000004/00000" in out
     assert "2 episodes in iteration 4" in out
-    assert main(["view", str(run), "--text", "--episode", "000000/00001", "000004/00001"]) == 0
+    assert main(["view", str(run), "--text", "--episode", "0/1", "000004/00001"]) == 0
     out = capsys.readouterr().out
     assert out.count("iterated_matrix  episode") == 2
     assert not (run / "report.html").exists()

@@ -8,7 +8,7 @@ import pytest
 from question_fakes import ALIGNED, CRITIC, GRID, LUCK, RUNS, SCRIPTED, finished
 
 from coplay.training.differences import compare_credits
-from coplay.training.explain import TurnName, explain_turn, parse_episode, parse_turn
+from coplay.training.explain import TurnName, explain_turn, find_episode, parse_turn
 from coplay.training.explanation import AlignmentWeight, Explanation
 from coplay.training.messages import ConfigError
 from coplay.training.recredit import Recredited, StoredIteration, load_iteration, recredit
@@ -267,10 +267,10 @@ def test_turn_when_it_is_none_then_refused(text: str) -> None:
 
 
 def test_episode_when_named_then_its_full_name() -> None:
-    assert parse_episode("3/12") == parse_episode("000003/00012") == (3, "000003/00012")
+    assert find_episode("3/12") == find_episode("000003/00012") == (3, "000003/00012")
     for text in ("3", "3/", "/3", "a/b", "-1/2"):
         with pytest.raises(ConfigError, match="expected ITERATION/NUMBER"):
-            parse_episode(text)
+            find_episode(text)
 
 
 def test_turn_when_there_is_none_then_refused(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from branch_fakes import Tabular, play_branches
+from branched_trees import grow
 from enumeration import GAMES, assert_unbiased, exact_gradient, measured_gradient, misses
 from pydantic import ValidationError
 from run_fakes import differences, make_tree, run_bytes, tiny_config, tiny_run
 
 from coplay.games import make_game
-from coplay.rollout_tree import BranchPlan, RolloutTree, ValueRow, forks, main_line
+from coplay.rollout_tree import BranchPlan, RolloutTree, ValueRow, forks
 from coplay.training.estimators import CriticNotApplicableError, estimate
 from coplay.training.extract import extract, tick_table
 from coplay.training.loop import train
@@ -91,34 +92,6 @@ def test_gradient_when_the_critic_is_wrong_then_the_measurement_says_so() -> Non
     trees = play_branches(game, lambda seat: Tabular(seat, chances), branching=plan, group_size=400)
     found = measured_gradient(trees, game, chances, discount=0.8, values=-3.0)
     assert list(misses(found, exact_gradient(game, chances, 0.8)))
-
-
-def grow(
-    tree: RolloutTree, line: str, at: int, player: str, rewards: list[dict[str, float]], **changes
-) -> RolloutTree:
-    """The tree with one more branch beside step `at` (an index) of a line, with the main line's turns."""
-    own = {step.index: step for step in tree.steps if step.branch == line}
-    models = {step.index: step for step in main_line(tree)}
-    place = f"{line}/s{at}.{player}." if line else f"s{at}.{player}."
-    beside = {step.branch for step in tree.steps if step.branch.startswith(place)}
-    name = f"{place}{1 + len(beside)}"
-    parent, steps = own[at].parent, list(tree.steps)
-    for offset, gains in enumerate(rewards):
-        model, last = models[at + offset], offset == len(rewards) - 1
-        turns = tuple(
-            replace(turn, trains_once_for=str(own[at].id) if not offset and turn.player != player else "")
-            for turn in model.turns
-        )
-        steps.append(
-            replace(
-                model, id=len(steps), parent=parent, branch=name, turns=turns, rewards=gains,
-                status=changes.get("status", "terminated") if last else "running",
-                info={"branch_fork": {"last_tick": changes["last_tick"]}}
-                if "last_tick" in changes and not offset else {},
-            )
-        )  # fmt: skip
-        parent = steps[-1].id
-    return replace(tree, steps=tuple(steps))
 
 
 def by_turn(table: TickTable, found: Estimate, branch: str, player: str) -> list[tuple[float, float, float]]:

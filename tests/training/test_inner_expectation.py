@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from branched_trees import asymmetric, branch
+from branched_trees import asymmetric, branch, grow
 from pydantic import ValidationError
 from run_fakes import differences, make_tree, run_bytes, tiny_config, tiny_run
 
@@ -142,6 +142,40 @@ def test_paths_when_branches_are_trained_on_then_each_reply_has_its_siblings_for
     assert past_of(table, found, "e0", "Bo", "s1.Bo.1") == [0.0, 2.0]
     table, found = expected([tree], replace_past(past, replies="siblings"), undiscounted)
     assert past_of(table, found, "e0", "Ada", "s0.Ada.3")[0] == pytest.approx((main + 1.0 + 2.0 + 10.0) / 4)
+
+
+def test_alternatives_when_forks_are_nested_then_those_of_the_own_line_and_not_the_main_lines() -> None:
+    """On branch 1 Ada took 3 at tick 1 and would have had 6 or 9; the main line's 4 and 20 stand elsewhere."""
+    tree = make_tree({"Ada": [1.0, 4.0, 0.0], "Bo": [0.0] * 3}, episode="e0")
+    gains = [
+        [{"Ada": gain, "Bo": 0.0} for gain in path] for path in ((2.0, 3.0, 0.0), (20.0, 0.0), (6.0, 0.0))
+    ]
+    tree = grow(tree, "", 0, "Ada", gains[0])
+    tree = grow(tree, "", 1, "Ada", gains[1])
+    tree = grow(tree, "s0.Ada.1", 1, "Ada", gains[2])
+    tree = grow(tree, "s0.Ada.1", 1, "Ada", [{"Ada": 9.0, "Bo": 0.0}, {"Ada": 0.0, "Bo": 0.0}])
+    undiscounted, past = BranchesEstimator(discount=1.0), ExpectedPast(unforked="zero")
+    first, second, third = "s0.Ada.1", "s0.Ada.1/s1.Ada.1", "s0.Ada.1/s1.Ada.2"
+    table, found = expected([tree], past, undiscounted)
+    of_branch, of_main = (
+        2.0 + (3.0 + 6.0 + 9.0) / 3,
+        1.0 + (4.0 + 20.0) / 2,
+    )  # at tick 0, later forks averaged
+    assert past_of(table, found, "e0", "Ada") == pytest.approx([of_branch, 20.0, 0.0])
+    assert past_of(table, found, "e0", "Ada", first) == pytest.approx([of_main, (6.0 + 9.0) / 2, 0.0])
+    assert past_of(table, found, "e0", "Ada", second) == pytest.approx([of_main, (3.0 + 9.0) / 2, 0.0])
+    assert past_of(table, found, "e0", "Ada", third) == pytest.approx([of_main, (3.0 + 6.0) / 2, 0.0])
+    joined = replace_past(past, replies="siblings")
+    table, found = expected([tree], joined, undiscounted)
+    for path in (first, second, third):
+        assert past_of(table, found, "e0", "Ada", path)[1] == pytest.approx((3.0 + 6.0 + 9.0) / 3)
+    assert found.past is not None
+    replies = found.past.replies[table.keys.index(PathKey("e0", second, "Ada")), 1]
+    assert replies.lines == tuple(PathKey("e0", path, "Ada") for path in (second, first, third))
+    table, found = expected(
+        [tree], past
+    )  # where only the main line learns, branches of branches tell it nothing
+    assert past_of(table, found, "e0", "Ada") == pytest.approx([2.0 + 3.0, 20.0, 0.0])
 
 
 def replace_past(past: ExpectedPast, **changes: Any) -> ExpectedPast:
@@ -407,11 +441,20 @@ EXPECTED: dict[str, Any] = {
         ({"collect.branching.every": 2}, "'collect.branching.every' is 2; expected a fork at every tick"),
         ({"collect.branching.max_branches": 4}, "'collect.branching.max_branches' is 4; expected a fork"),
         (
+            {"collect.branching.max_branch_tokens": 9},
+            "'collect.branching.max_branch_tokens' is 9; expected a fork at every tick",
+        ),
+        ({"collect.branching.min_entropy": 0.0}, "has bounds on entropies or values; expected a fork"),
+        (
+            {"collect.branching.max_value": 1.0, "estimator": {"kind": "critic"}},
+            "has bounds on entropies or values; expected a fork",
+        ),
+        (
             {"collect.branching.players": ["Ada"]},
             r"players' leaves out \['Bo'\]; expected a fork at every tick",
         ),
         ({"estimator": {"kind": "branches"}}, "whose branches have ticks without a fork; expected a fork"),
-        ({"shaping.whiten_before": "tick"}, "'shaping.whiten_before' is 'tick', which an expected past"),
+        ({"shaping.whiten_before": "tick"}, "'shaping.whiten_before' is 'tick', which would act on"),
         (
             {
                 "collect.branching.players": ["Bo"],
@@ -428,6 +471,15 @@ def test_settings_when_branches_cannot_tell_the_past_then_one_sentence(
     with pytest.raises(ValidationError, match=words):
         tiny_config(tmp_path, EXPECTED | changes)
     tiny_config(tmp_path, EXPECTED)
+
+
+@pytest.mark.parametrize("gap", ["max_branch_tokens", "min_entropy", "max_entropy", "max_branches"])
+def test_settings_when_it_is_said_what_stands_at_gaps_then_they_may_have_any(
+    gap: str, tmp_path: Path
+) -> None:
+    said = {f"collect.branching.{gap}": 1, "shaping.past.unforked": "taken"}
+    config = tiny_config(tmp_path, EXPECTED | said)
+    assert config.collect.branching is not None and getattr(config.collect.branching, gap) == 1
 
 
 def test_tick_when_no_reply_was_resampled_then_refused_by_its_name() -> None:

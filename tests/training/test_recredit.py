@@ -112,6 +112,19 @@ def test_past_when_a_critic_was_not_read_along_branches_then_refused(tmp_path: P
         recredit(bare, bare.config.model_copy(update={"shaping": other.config.shaping}))
 
 
+@pytest.mark.parametrize(
+    "estimator", [{"kind": "returns"}, CRITIC, {"kind": "branches"}], ids=lambda one: one["kind"]
+)
+def test_past_when_nothing_forked_in_an_iteration_then_as_it_was_trained(
+    estimator: dict[str, Any], tmp_path: Path
+) -> None:
+    nowhere = {"collect.branching": {"min_entropy": 1e9}, "estimator": estimator}
+    past = ALIGNED | {"past": {"kind": "expected", "unforked": "taken"}}
+    stored = load_iteration(finished(tmp_path, nowhere | {"shaping": past}))
+    assert not any(step.branch for tree in stored.trees for step in tree.steps)
+    assert all(one.identical for one in compare_credits(stored, recredit(stored, stored.config)))
+
+
 def test_critic_when_the_run_had_none_then_refused_and_back_to_returns_is_not(tmp_path: Path) -> None:
     with_critic = load_iteration(finished(tmp_path / "one", {"estimator": CRITIC}))
     without = load_iteration(finished(tmp_path / "two", {}))

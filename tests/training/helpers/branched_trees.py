@@ -4,33 +4,44 @@ from dataclasses import replace
 
 from run_fakes import make_tree
 
-from coplay.rollout_tree import RolloutTree, Step
+from coplay.rollout_tree import RolloutTree, main_line
+
+
+def grow(
+    tree: RolloutTree, line: str, at: int, player: str, rewards: list[dict[str, float]], **changes
+) -> RolloutTree:
+    """The tree with one more branch beside step `at` (an index) of a line, with the main line's turns."""
+    own = {step.index: step for step in tree.steps if step.branch == line}
+    models = {step.index: step for step in main_line(tree)}
+    place = f"{line}/s{at}.{player}." if line else f"s{at}.{player}."
+    beside = {step.branch for step in tree.steps if step.branch.startswith(place)}
+    name = f"{place}{1 + len(beside)}"
+    parent, steps = own[at].parent, list(tree.steps)
+    for offset, gains in enumerate(rewards):
+        model, last = models[at + offset], offset == len(rewards) - 1
+        turns = tuple(
+            replace(turn, trains_once_for=str(own[at].id) if not offset and turn.player != player else "")
+            for turn in model.turns
+        )
+        steps.append(
+            replace(
+                model, id=len(steps), parent=parent, branch=name, turns=turns, rewards=gains,
+                status=changes.get("status", "terminated") if last else "running",
+                info={"branch_fork": {"last_tick": changes["last_tick"]}}
+                if "last_tick" in changes and not offset else {},
+            )
+        )  # fmt: skip
+        parent = steps[-1].id
+    return replace(tree, steps=tuple(steps))
 
 
 def branch(
     tree: RolloutTree, at: int, player: str, rewards: list[dict[str, float]], number: int
 ) -> RolloutTree:
-    """The tree with one more branch, which copies the main line's turns and has other rewards."""
-    last = max(step.id for step in tree.steps)
-    steps: list[Step] = []
-    for offset, gains in enumerate(rewards):
-        model = tree.steps[at + offset]
-        turns = tuple(
-            replace(turn, trains_once_for=str(at) if not offset and turn.player != player else "")
-            for turn in model.turns
-        )
-        steps.append(
-            replace(
-                model,
-                id=last + 1 + offset,
-                parent=last + offset if offset else model.parent,
-                branch=f"s{at}.{player}.{number}",
-                turns=turns,
-                rewards=gains,
-                status="running" if offset < len(rewards) - 1 else "terminated",
-            )
-        )
-    return replace(tree, steps=(*tree.steps, *steps))
+    """The tree with the player's next branch of the main line at a step, which is to be that of a number."""
+    found = grow(tree, "", at, player, rewards)
+    assert found.steps[-1].branch == f"s{at}.{player}.{number}"
+    return found
 
 
 def asymmetric() -> list[RolloutTree]:
