@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from coplay.agents.base import ContextOverflowError, Reply
-from coplay.rollout_tree.branching import BranchPlan
+from coplay.rollout_tree.branching import BranchPlan, Origin
 from coplay.rollout_tree.budget import Schedule
-from coplay.rollout_tree.forking import Origin
 from coplay.rollout_tree.grafting import make_tree
 from coplay.rollout_tree.plan import CollectPlan, EpisodePlan, Progress
 from coplay.rollout_tree.play import Play
