@@ -1,6 +1,7 @@
 """Games: rules that players meet in. Importable without torch."""
 
 from coplay.games.adapters.open_spiel import OpenSpiel
+from coplay.games.adapters.pettingzoo_game import PettingZoo
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
@@ -57,6 +58,7 @@ for _game in (
     KuhnPoker,
     LeducPoker,
     OpenSpiel,
+    PettingZoo,
     PublicGoods,
     RockPaperScissors,
     Split,
@@ -99,6 +101,7 @@ __all__ = [
     "Observation",
     "OneOf",
     "OpenSpiel",
+    "PettingZoo",
     "PublicGoods",
     "RockPaperScissors",
     "Split",
