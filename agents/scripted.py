@@ -181,6 +181,7 @@ SCRIPTED: dict[str, Script] = {
         for name, (game, rule) in DILEMMAS.items()
     },
     "fair": _negotiator("fair", SPLITS, splits.fair),
+    "lenient": _negotiator("lenient"),
     "hardliner": _negotiator("hardliner"),
     "bayesian": _negotiator("bayesian"),
     "subgame_perfect": _negotiator("subgame_perfect"),

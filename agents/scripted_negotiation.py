@@ -1,10 +1,10 @@
 """How scripted agents negotiate: from what they are told to a move, without a memory of their own.
 
 `greedy` asks for everything and takes any gain; `fair` asks for the least that is worth half of what he could
-get, and takes no less than half; `hardliner` asks for everything and takes no less than four fifths; `bayesian`
-asks for what pays best on average against a `fair` other whose values he does not know, and takes what is worth
-half; `subgame_perfect` plays alternating offers by backward induction. What the strategies of buyers and sellers, and
-of traders, do stands with `buy_sell` and `trading`.
+get, and takes no less than half; `lenient` asks for as much and takes no less than two fifths; `hardliner` asks
+for everything and takes no less than four fifths; `bayesian` asks for what pays best on average against a `fair`
+other whose values he does not know, and takes what is worth half; `subgame_perfect` plays alternating offers by
+backward induction. What the strategies of buyers and sellers, and of traders, do stands with `buy_sell` and `trading`.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,6 +24,7 @@ TAKE = "I take "
 LEAST = {
     "greedy": Fraction(0),
     "fair": Fraction(1, 2),
+    "lenient": Fraction(2, 5),
     "hardliner": Fraction(4, 5),
     "bayesian": Fraction(1, 2),
 }
@@ -53,7 +54,7 @@ def acceptable(strategy: str, worth: float, best: float) -> bool:
 def wish(strategy: str, counts: Bundle, values: Bundle) -> Bundle:
     """The units of each item that a strategy asks for."""
     best = _worth(counts, values)
-    if strategy == "fair":
+    if strategy in ("fair", "lenient"):
         enough = [bundle for bundle in _bundles(counts) if 2 * _worth(bundle, values) >= best]
         return min(enough, key=lambda bundle: (_worth(bundle, values), sum(bundle), bundle))
     if strategy == "bayesian":
@@ -225,7 +226,9 @@ def offers(strategy: str) -> Negotiate:
         coins, made, most = facts["coins"], facts["num_offers"], facts["max_offers"]
         other = next(name for name in facts["discounts"] if name != player)
         discounts = (facts["discounts"][player], facts["discounts"][other])
-        offer = {"fair": (coins + 1) // 2, "greedy": 0, "hardliner": 0}.get(strategy)
+        offer = {"fair": (coins + 1) // 2, "lenient": (coins + 1) // 2, "greedy": 0, "hardliner": 0}.get(
+            strategy
+        )
         if offer is None:
             offer = subgame_perfect_offer(coins, discounts, most - made)
         if not made:
@@ -243,13 +246,15 @@ def offers(strategy: str) -> Negotiate:
 
 
 BUY_SELL = ("greedy", "truthful", "bayesian", "conceding")
-OFFERS = {strategy: offers(strategy) for strategy in ("greedy", "fair", "hardliner", "subgame_perfect")}
+OFFERS = {
+    strategy: offers(strategy) for strategy in ("greedy", "fair", "lenient", "hardliner", "subgame_perfect")
+}
 
 NEGOTIATORS: dict[str, dict[str, Negotiate]] = {
     "alternating_offers": OFFERS,
     "buy_sell": {strategy: buy_sell(strategy) for strategy in BUY_SELL},
     "trading": {strategy: trading(strategy) for strategy in ("greedy", "fair")},
-    "bargaining": {strategy: bargaining(strategy) for strategy in ("greedy", "fair", "hardliner")},
+    "bargaining": {strategy: bargaining(strategy) for strategy in ("greedy", "fair", "lenient", "hardliner")},
     "ultimatum": OFFERS,
     "deal_or_no_deal": {strategy: deal_or_no_deal(strategy) for strategy in LEAST},
 }

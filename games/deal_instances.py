@@ -54,6 +54,12 @@ def all_instances() -> tuple[DealInstance, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=16)
+def largest_worth(instances: tuple[DealInstance, ...]) -> int:
+    """The most that a whole pool is worth to a player in any of the instances."""
+    return max(instance.worth(seat) for instance in instances for seat in range(2))
+
+
 def load_instances(path: str | Path) -> tuple[DealInstance, ...]:
     """Read the instances of a file of the published data set (Lewis et al. 2017), each once.
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.best_outcomes import whole_unit_yardsticks
 from coplay.games.chance import Chance
-from coplay.games.deal_instances import DealInstance, all_instances, load_instances
+from coplay.games.deal_instances import DealInstance, all_instances, largest_worth, load_instances
 from coplay.games.deal_or_no_deal_parameters import DealOrNoDealParameters
 from coplay.games.deal_or_no_deal_wording import DealView, full_rules, full_turn, terse_rules, terse_turn
 from coplay.games.encoding import decode_fields, encode_fields
@@ -63,7 +63,6 @@ class DealOrNoDeal(Game[DealState]):
         self._answer = Choice((ACCEPT, REJECT), parameters.answer_tag if self._full else None)
         rules = full_rules if self._full else terse_rules
         self._rules = tuple(rules(parameters, seat, self._message.describe()) for seat in range(2))
-        most = max(instance.worth(seat) for instance in self._instances for seat in range(2))
         self._spec = GameSpec(
             players=self._players,
             max_steps=parameters.num_rounds * (parameters.max_messages + 2),
@@ -71,7 +70,7 @@ class DealOrNoDeal(Game[DealState]):
             has_rounds=True,
             zero_sum=False,
             symmetric=True,
-            reward_range=(0.0, float(most)),
+            reward_range=(0.0, float(largest_worth(self._instances))),
             malformed_rule=MalformedRule(
                 retries=parameters.retries,
                 penalty=parameters.penalty,

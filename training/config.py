@@ -23,7 +23,7 @@ from coplay.training.seats import check_anchors, check_policy_names, check_seats
 
 
 class AgentsSettings(Settings):
-    """Who plays: one base model, policies over it, and which of them (or which agent without weights) holds each seat."""
+    """Who plays: one base model, policies over it, and which of them (or which other agent) holds each seat."""
 
     model: ModelSettings = EmbeddedModel()
     """The base model that all adapters share."""

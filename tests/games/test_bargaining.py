@@ -14,7 +14,7 @@ from coplay.games import Chance, GameParameterError, make_game
 from coplay.games.bargaining import BargainingState, worth
 from coplay.games.bargaining_parameters import BargainingParameters
 
-STRATEGIES = ("greedy", "fair", "hardliner")
+STRATEGIES = ("greedy", "fair", "lenient", "hardliner")
 SMALL: dict[str, Any] = {"items": ("hats", "balls"), "max_count": 2, "max_value": 2, "messages": "none"}
 Bundle = tuple[int, ...]
 
@@ -48,10 +48,17 @@ def settled(
 
 RETURNS = {
     ("greedy", "fair"): (Fraction(1519, 3840), Fraction(503, 1280)),
+    ("greedy", "lenient"): (Fraction(1519, 3840), Fraction(503, 1280)),
     ("fair", "greedy"): (Fraction(503, 1280), Fraction(1519, 3840)),
     ("fair", "fair"): (Fraction(1001, 2560), Fraction(203, 480)),
+    ("fair", "lenient"): (Fraction(3041, 7680), Fraction(409, 960)),
     ("fair", "hardliner"): (Fraction(127, 1536), Fraction(451, 3840)),
+    ("lenient", "greedy"): (Fraction(503, 1280), Fraction(1519, 3840)),
+    ("lenient", "fair"): (Fraction(1009, 2560), Fraction(1643, 3840)),
+    ("lenient", "lenient"): (Fraction(3053, 7680), Fraction(823, 1920)),
+    ("lenient", "hardliner"): (Fraction(127, 1536), Fraction(451, 3840)),
     ("hardliner", "fair"): (Fraction(451, 3840), Fraction(127, 1536)),
+    ("hardliner", "lenient"): (Fraction(451, 3840), Fraction(127, 1536)),
 }
 
 
