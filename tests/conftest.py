@@ -22,6 +22,8 @@ for folder in ("rollout_tree", "training/helpers"):
 SUITES = ("axelrod", "pettingzoo", "pyspiel", "textarena")
 INSTALL = {
     "playwright": "pip install -c constraints.txt playwright",
+    "pyspiel": "pip install -c constraints.txt open-spiel",
+    "pettingzoo": "pip install -c constraints.txt pettingzoo",
     **dict.fromkeys(
         ("duckdb", "polars", "pandas", "datasets"),
         "pip install -c constraints.txt duckdb polars pandas datasets",
