@@ -28,6 +28,7 @@ INSTALL = {
         ("duckdb", "polars", "pandas", "datasets"),
         "pip install -c constraints.txt duckdb polars pandas datasets",
     ),
+    **dict.fromkeys(("axelrod", "textarena"), "pip install -c constraints.txt '.[games]'"),
     **dict.fromkeys(("verifiers", "inspect_ai"), "an environment of its own, as .ci/run makes it"),
 }
 """Packages that tests may ask for with `needs`, and where they come from."""

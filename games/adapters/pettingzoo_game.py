@@ -201,6 +201,10 @@ class PettingZoo(Game[PettingZooState]):
             )
         try:
             env = self._made()
+        except optional_library(
+            "pettingzoo.env_registry.exceptions", extra="games", use=f"game {self.name!r}"
+        ).PettingZooRegistryError as error:
+            raise ValueError(f"environment {name!r} cannot be made: {error}") from error
         except TypeError as error:
             raise ValueError(
                 f"environment {name!r} cannot be made with {dict(self.parameters.options)!r}: {error}; expected"

@@ -93,8 +93,10 @@ def _registered() -> Iterator[None]:
         return
     pettingzoo.register("aec", ELIMINATION, entry_point=make_elimination)
     pettingzoo.register("aec", OURS_THERE, entry_point=lambda: aec_env(make_game("kuhn_poker")))
+    pettingzoo.register("aec", "tests/absent-v0", entry_point="no_such_package:env")
     yield
-    del pettingzoo.aec_registry[ELIMINATION], pettingzoo.aec_registry[OURS_THERE]
+    for env in (ELIMINATION, OURS_THERE, "tests/absent-v0"):
+        del pettingzoo.aec_registry[env]
 
 
 ENVS = [
@@ -211,6 +213,7 @@ def test_play_when_longer_than_max_steps_then_truncated() -> None:
             {"env": ELIMINATION, "options": {"agents": 2}},
             "cannot be made with {'agents': 2}.*expected options",
         ),
+        ({"env": "tests/absent-v0"}, "cannot be made: Failed to import.*You may need to install"),
         ({"env": ELIMINATION, "players": ("Ada", "Bo")}, "expected 3 names, or none"),
         ({"env": OURS_THERE}, "of a space AnyText; expected Discrete ones"),
         ({"env": ELIMINATION, "options": {"num_agents": 4}}, "has 1 labels for 2 actions"),
