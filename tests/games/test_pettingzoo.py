@@ -14,6 +14,7 @@ from coplay.games import Chance, Game, Malformed, available_games, derive_seed, 
 from coplay.games.adapters import codecs
 from coplay.games.adapters.aec_env import aec_env
 from coplay.games.adapters.codecs import TextCodec, codec_of, register_codec
+from coplay.games.conformance import check_game
 from coplay.games.optional import MissingLibraryError
 
 needs_library = pytest.mark.needs("pettingzoo")
@@ -179,6 +180,11 @@ def test_fork_when_made_anywhere_then_the_same_as_a_replay_and_siblings_live_on(
     for seed in range(3):
         steps = list(scripted.play(game, randoms, seed=seed))
         assert steps == list(scripted.play(game, randoms, seed=seed)) and len(steps) <= game.spec.max_steps
+
+
+@pytest.mark.needs("pettingzoo", "pygame")
+def test_conformance_kit_when_run_then_finds_nothing() -> None:
+    assert check_game(make_game("pettingzoo", env="classic/tictactoe-v3", zero_sum=True)) == ()
 
 
 @pytest.mark.needs("pettingzoo", "pygame")
