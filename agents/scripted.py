@@ -14,8 +14,8 @@ from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
 from coplay.agents.scripted_dilemmas import RULES as DILEMMAS
 from coplay.agents.scripted_dilemmas import line_of
 from coplay.agents.scripted_negotiation import NEGOTIATORS
-from coplay.agents.scripted_splits import LINE
-from coplay.games import Fields, FreeText, Grammar, Move, Number, Observation, OneOf, derive_seed, nearest
+from coplay.games import FreeText, Observation, nearest
+from coplay.games.random_moves import LINE, UndrawableError, random_move
 
 Rule = Callable[[Observation, "ScriptedAgent", TurnKey], Any]
 """From an observation to a move value of its grammar."""
@@ -76,32 +76,10 @@ class Script:
 def _random(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
     """Any move of the grammar, each equally likely; of several kinds of moves, first the kind."""
     branch = (key.branch,) if key.branch else ()
-    return _drawn(observation.grammar, (agent.seat.seed, key.step, key.attempt, *branch))
-
-
-def _drawn(grammar: Grammar, lot: tuple[int | str, ...]) -> Any:
-    if isinstance(grammar, OneOf):
-        name = grammar.names[derive_seed(*lot, "kind") % len(grammar.names)]
-        return {name: _drawn(grammar.option(name), (*lot, name))}
-    if isinstance(grammar, FreeText):
-        return LINE[: grammar.max_characters].strip()
-    labels = grammar.labels()
-    if labels is not None:
-        action = grammar.parse(labels[derive_seed(*lot) % len(labels)])
-        assert isinstance(action, Move)
-        return action.value
-    if isinstance(grammar, Number):
-        least, most = grammar.ends()
-        numbers = range(least, most + 1) if grammar.values is None else grammar.values
-        return numbers[derive_seed(*lot) % len(numbers)]
-    if isinstance(grammar, Fields):
-        return {
-            name: grammar.low + derive_seed(*lot, name) % (high - grammar.low + 1)
-            for name, high in zip(grammar.names, grammar.highs(), strict=True)
-        }
-    raise AgentGameError(
-        f"agent 'random' cannot draw from {grammar!r}; expected a grammar that lists its labels"
-    )
+    try:
+        return random_move(observation.grammar, (agent.seat.seed, key.step, key.attempt, *branch))
+    except UndrawableError as error:
+        raise AgentGameError(f"agent 'random': {error}") from error
 
 
 # Iterated matrix games.

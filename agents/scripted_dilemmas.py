@@ -5,9 +5,10 @@ from typing import Any, Protocol
 
 from coplay.agents.base import TurnKey
 from coplay.agents.scripted_exact import Seated, lot
-from coplay.agents.scripted_splits import LINE, last_named, nearest_number
+from coplay.agents.scripted_splits import last_named, nearest_number
 from coplay.games import Choice, Number, Observation
 from coplay.games.coin_game import STEPS, distance, neighbour
+from coplay.games.random_moves import LINE
 from coplay.games.stag_hunt_talk import MOVES as HUNTS
 
 

@@ -6,10 +6,8 @@ from typing import Any
 from coplay.agents.base import TurnKey
 from coplay.agents.scripted_exact import Seated
 from coplay.games import Number, Observation
+from coplay.games.random_moves import LINE
 from coplay.games.trust_and_split import HANDS
-
-LINE = "Let us share fairly."
-"""What scripted agents say where they must say something."""
 
 
 def nearest_number(allowed: Iterable[int], target: float) -> int:

@@ -2,32 +2,19 @@
 
 import inspect
 import logging
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from coplay.games.base import Game, GameParameters
 from coplay.games.names import nearest
-
-GROUP = "coplay.games"
+from coplay.games.plugins import GAME_ERRORS, announced_games
 
 GameType = TypeVar("GameType", bound="type[Game[Any]]")
 
 _GAMES: dict[str, type[Game[Any]]] = {}
-_LOADING_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
-"""What a module may raise while it is imported: a broken plug-in must not stop games that are not its own."""
 _logger = logging.getLogger(__name__)
 
 
@@ -91,7 +78,7 @@ def game_class(name: str) -> type[Game[Any]]:
     if not isinstance(name, str):
         raise UnknownGameError(f"game {name!r} is unknown; expected a name")
     if name not in _GAMES:
-        announced = _plugins()
+        announced = announced_games()
         if name not in announced:
             options = sorted({*_GAMES, *announced})
             raise UnknownGameError(
@@ -103,7 +90,7 @@ def game_class(name: str) -> type[Game[Any]]:
 
 def available_games() -> tuple[str, ...]:
     """All names that `make_game` takes; plug-ins that cannot be loaded are left out with a warning."""
-    for name, plugin in _plugins().items():
+    for name, plugin in announced_games().items():
         if name not in _GAMES:
             try:
                 _load(plugin)
@@ -119,11 +106,19 @@ def make_game(name: str, **parameters: Any) -> Game[Any]:
         UnknownGameError: if no game has this name.
         GameParameterError: if a parameter is unknown or its value is not allowed.
     """
-    game = game_class(name)
+    return game_of_class(game_class(name), parameters)
+
+
+def game_of_class(game: type[Game[Any]], parameters: Mapping[str, Any]) -> Game[Any]:
+    """Make a game of a class, registered or not.
+
+    Raises:
+        GameParameterError: if a parameter is unknown or its value is not allowed.
+    """
     try:
-        checked = game.Parameters.model_validate(parameters)
+        checked = game.Parameters.model_validate(dict(parameters))
     except ValidationError as error:
-        raise GameParameterError(_explain(name, game.Parameters, error)) from None
+        raise GameParameterError(_explain(game.name, game.Parameters, error)) from None
     return game(checked)
 
 
@@ -145,10 +140,6 @@ def _explain(name: str, model: type[GameParameters], error: ValidationError) -> 
     return text if len(faults) == 1 else f"{text} (and {len(faults) - 1} more)"
 
 
-def _plugins() -> dict[str, EntryPoint]:
-    return {plugin.name: plugin for plugin in entry_points(group=GROUP)}
-
-
 def _load(plugin: EntryPoint) -> None:
     try:
         loaded = plugin.load()
@@ -157,7 +148,7 @@ def _load(plugin: EntryPoint) -> None:
                 f"its class is named {getattr(loaded, 'name', None)!r}; expected the same name"
             )
         register_game(loaded)
-    except _LOADING_ERRORS as error:
+    except GAME_ERRORS as error:
         raise GamePluginError(
             f"the plug-in {plugin.value!r} that announces game {plugin.name!r} cannot be loaded:"
             f" {type(error).__name__}: {error}"

@@ -17,6 +17,8 @@ COMMANDS = {
     "export": "rollouts as chats, graphs, verifiers episodes or an Inspect log",
     "view": "a run as one page to look at, or its games as text",
     "games": "list the games, or describe one",
+    "check-game": "hold a game to every rule of its contract",
+    "new-game": "write a small working game to begin from",
 }
 
 
@@ -30,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = nearest(words[0], COMMANDS)
         return _say(f"unknown command {words[0]!r}; expected one of {', '.join(COMMANDS)}{hint}", 2)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    return _guarded(lambda: int(importlib.import_module(f"coplay.scripts.{words[0]}").main(words[1:])))
+    return _guarded(
+        lambda: int(importlib.import_module(f"coplay.scripts.{words[0].replace('-', '_')}").main(words[1:]))
+    )
 
 
 def _guarded(command: Callable[[], int]) -> int:
@@ -66,7 +70,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _overview() -> str:
-    lines = [f"  coplay {name:<10} {text}" for name, text in COMMANDS.items()]
+    lines = [f"  coplay {name:<11} {text}" for name, text in COMMANDS.items()]
     return (
         "Train language-model agents against each other.\n\n"
         + "\n".join(lines)

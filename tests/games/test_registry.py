@@ -22,6 +22,7 @@ from coplay.games import (
     register_game,
     registry,
 )
+from coplay.games import plugins as plugins_module
 from coplay.games.iterated_matrix_parameters import IteratedMatrixParameters
 
 
@@ -41,7 +42,9 @@ class Plugged(IteratedMatrix):
 def plugins(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     """Entry points that the registry sees; registrations are undone after the test."""
     found: list[EntryPoint] = []
-    monkeypatch.setattr(registry, "entry_points", lambda group: found if group == "coplay.games" else [])
+    monkeypatch.setattr(
+        plugins_module, "entry_points", lambda group: found if group == "coplay.games" else []
+    )
     monkeypatch.setattr(registry, "_GAMES", dict(registry._GAMES))
     return found
 

@@ -1,0 +1,115 @@
+"""The conformance kit: silent on every shipped game, and it names the rule that each faulty game breaks."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from coplay.games import available_games, make_game
+from coplay.games.conformance import RULES, check_game, load_game
+from coplay.games.conformance_secrets import number_words
+from coplay.games.registry import GameRegistrationError
+
+FOLDER = Path(__file__).parent
+if str(FOLDER) not in sys.path:
+    sys.path.append(str(FOLDER))  # other processes must find the faulty games
+
+
+def load(name: str) -> ModuleType:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+faulty: Any = load("faulty_games")
+FAULTY = [(rule, game) for rule, games in faulty.FAULTY.items() for game in games]
+MORE: list[tuple[str, dict[str, Any]]] = load("test_contract").CASES
+
+
+@pytest.mark.parametrize(("rule", "game"), FAULTY, ids=lambda each: getattr(each, "__name__", each))
+def test_faulty_game_when_checked_then_caught_by_the_named_rule(rule: str, game: type[Any]) -> None:
+    findings = check_game(game(game.Parameters()), other_processes=rule == "stable_wording")
+    caught = {finding.rule: finding for finding in findings}
+    assert rule in caught, [finding.line() for finding in findings]
+    line = caught[rule].line()
+    assert line.startswith(f"{rule}: ") and "\n" not in line
+
+
+def test_faulty_games_when_counted_then_every_rule_has_one() -> None:
+    """A rule that no game can break would be no rule."""
+    assert len(FAULTY) >= 15
+    assert len(set(RULES)) == len(RULES)
+    assert {rule for rule, _ in FAULTY} == {rule.__name__ for rule in RULES}
+
+
+def test_correct_game_when_checked_then_no_finding() -> None:
+    game = faulty.Whisper(faulty.WhisperParameters())
+    assert [finding.line() for finding in check_game(game)] == []
+
+
+@pytest.mark.parametrize("wording", ["full", "terse"])
+@pytest.mark.parametrize("name", available_games())
+def test_shipped_game_when_checked_then_no_finding(name: str, wording: str) -> None:
+    game = make_game(name, wording=wording)
+    findings = check_game(game, other_processes=wording == "full")
+    assert [finding.line() for finding in findings] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wording", ["full", "terse"])
+@pytest.mark.parametrize("place", range(len(MORE)))
+def test_shipped_game_when_checked_with_other_parameters_then_no_finding(place: int, wording: str) -> None:
+    name, parameters = MORE[place]
+    if "num_rounds" in type(make_game(name).parameters).model_fields:
+        parameters = {"num_rounds": 3, **parameters}
+    findings = check_game(make_game(name, **parameters, wording=wording), other_processes=False)
+    assert [finding.line() for finding in findings] == []
+
+
+def test_finding_when_several_plays_show_it_then_the_shortest_is_told() -> None:
+    game = faulty.TellsTheOthersNumber(faulty.WhisperParameters())
+    told = {each.rule: each for each in check_game(game, other_processes=False)}["private_stays_private"]
+    assert "1:" not in told.transcript  # it stands in the very first observation
+    assert "private 'number'" in told.what
+
+
+def test_scripted_player_when_added_then_its_plays_are_checked_too() -> None:
+    class Wins(faulty.Whisper):  # type: ignore[misc]
+        def said(self, action: Any) -> str:
+            assert action.text != "open sesame"
+            return str(super().said(action))
+
+    def thief(observation: Any, player: str, seed: int, step: int) -> str:
+        return "open sesame"
+
+    game = Wins(faulty.WhisperParameters())
+    assert not check_game(game, other_processes=False)
+    (finding,) = check_game(game, repliers={"thief": thief}, other_processes=False)
+    assert finding.rule == "runs"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "zero"),
+        (13, "thirteen"),
+        (40, "forty"),
+        (21, "twenty one"),
+        (305, "three hundred five"),
+        (12040, "twelve thousand forty"),
+    ],
+)
+def test_number_words_then_as_people_write_them(number: int, words: str) -> None:
+    assert number_words(number) == words
+
+
+@pytest.mark.parametrize("target", ["faulty_games:Nobody", "faulty_games:WORDS"])
+def test_load_game_when_there_is_no_game_then_refused(target: str) -> None:
+    with pytest.raises(GameRegistrationError, match="expected"):
+        load_game(target, {})
