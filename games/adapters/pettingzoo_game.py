@@ -23,7 +23,7 @@ from coplay.games.optional import optional_library
 from coplay.games.parameters import SeatsParameters, Tag, check_players
 
 MAX_SEED = 2**31 - 1
-MAX_LIVE = 64
+MAX_LIVE = 512
 """Environments kept at the states they stand in."""
 
 
