@@ -1,5 +1,6 @@
 """Games: rules that players meet in. Importable without torch."""
 
+from coplay.games.adapters.open_spiel import OpenSpiel
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
@@ -56,6 +57,7 @@ for _game in (
     IteratedMatrix,
     KuhnPoker,
     LeducPoker,
+    OpenSpiel,
     PublicGoods,
     RockPaperScissors,
     Split,
@@ -97,6 +99,7 @@ __all__ = [
     "Number",
     "Observation",
     "OneOf",
+    "OpenSpiel",
     "PublicGoods",
     "RockPaperScissors",
     "Split",

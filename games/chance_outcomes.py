@@ -11,6 +11,9 @@ from coplay.games.chance import Chance
 MAX_DRAWS = 100
 """In one step; more are taken for draws without an end, as of values that are drawn until they fit."""
 
+MAX_OPTIONS = 1_000_000
+"""Of one draw; more are taken for seeds of somebody else's luck."""
+
 Result = TypeVar("Result")
 
 
@@ -31,6 +34,11 @@ class BranchingChance(Chance):
         if size <= 0:
             raise ValueError(
                 f"a draw for {purpose!r} needs at least one option, got {size}; expected size >= 1"
+            )
+        if size > MAX_OPTIONS:
+            raise EnumerationError(
+                f"{purpose!r} is drawn from {size} options; expected at most {MAX_OPTIONS}: take a game or parameters"
+                " with fewer outcomes"
             )
         name = (purpose, self.step, index)
         if name not in self.drawn:

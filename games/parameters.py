@@ -13,7 +13,12 @@ def _tag(tag: str | None) -> str | None:
     return tag
 
 
-def _players(players: tuple[str, ...]) -> tuple[str, ...]:
+def check_players(players: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse names of seats that nobody could tell apart.
+
+    Raises:
+        ValueError: if so.
+    """
     if len(set(players)) != len(players) or not all(
         name.strip() == name and name.isprintable() and name for name in players
     ):
@@ -24,10 +29,10 @@ def _players(players: tuple[str, ...]) -> tuple[str, ...]:
 Tag = Annotated[str | None, AfterValidator(_tag)]
 """Name of the tag an answer stands in, or None for untagged answers."""
 
-Players = Annotated[tuple[str, ...], Field(min_length=2), AfterValidator(_players)]
+Players = Annotated[tuple[str, ...], Field(min_length=2), AfterValidator(check_players)]
 """Seats in their fixed order."""
 
-TwoPlayers = Annotated[tuple[str, ...], Field(min_length=2, max_length=2), AfterValidator(_players)]
+TwoPlayers = Annotated[tuple[str, ...], Field(min_length=2, max_length=2), AfterValidator(check_players)]
 """Two seats, the first to move first."""
 
 Wording = Literal["full", "terse"]

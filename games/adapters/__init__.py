@@ -1,0 +1,1 @@
+"""Games of other libraries as ours, and ours as theirs. Each library is imported when its first game is made."""
