@@ -22,6 +22,7 @@ from coplay.games.grammar import (
     Number,
     OneOf,
     grammar_from_json,
+    register_grammar,
 )
 from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.games.kuhn_poker import KuhnPoker
@@ -120,5 +121,6 @@ __all__ = [
     "make_game",
     "nearest",
     "register_game",
+    "register_grammar",
     "strip_reasoning",
 ]
