@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from coplay.games import Observation
+from coplay.games import GameParameters, Observation
 
 Finish = Literal["stop", "length", "grammar", "none"]
 """Why a reply ended: end token or plain text (`stop`), token limit (`length`), the grammar's last token (`grammar`);
@@ -101,6 +101,8 @@ class Seat:
     episode: str
     seed: int
     """For agents that draw lots without an engine; f(run, iteration, episode, player)."""
+    parameters: GameParameters | None = None
+    """What the game was told: its rules as everyone knows them; None where whoever seats the agent does not say."""
     tells_entropy: bool = False
     """True: replies of agents with tokens are to say their `entropy`."""
 

@@ -83,6 +83,7 @@ class Play:
                     players=self._spec.players,
                     episode=plan.episode,
                     seed=seed,
+                    parameters=self._game.parameters,
                     tells_entropy=self._tells_entropy,
                 )
             )

@@ -1,12 +1,13 @@
-"""Who can be named on a command line: scripted agents, a human, and `RUN[@iteration][:player]`."""
+"""Who can be named on a command line: scripted and library agents, a human, and `RUN[@iteration][:player]`."""
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from coplay.agents.human import human_factory
+from coplay.agents.named import is_named, named_agent
 from coplay.agents.runs import find_run, parse_entrant, read_config
-from coplay.agents.scripted import SCRIPTED, scripted_agent
+from coplay.agents.scripted import SCRIPTED
 from coplay.games.names import nearest
 from coplay.training.evaluate import Contestant
 from coplay.training.messages import ConfigError
@@ -23,9 +24,9 @@ def contestant(text: str, *, game: str, player: str, run_seed: int) -> Contestan
     """
     if text == HUMAN:
         return Contestant(label=HUMAN, factory=human_factory())
-    if text in SCRIPTED:
+    if is_named(text):
         check_plays(text, game, player)
-        return Contestant(label=text, factory=scripted_agent(text))
+        return Contestant(label=text, factory=named_agent(text))
     run, iteration, named = parse_entrant(text)
     if not is_run(run):
         known = (*SCRIPTED, HUMAN)
@@ -43,7 +44,7 @@ def trained_game(entrants: Iterable[str], game: str) -> dict[str, Any]:
     """The parameters under which the first trained entrant learnt this game: its wording and rules; else none."""
     for text in entrants:
         run = parse_entrant(text)[0]
-        if text not in (*SCRIPTED, HUMAN) and is_run(run):
+        if text != HUMAN and not is_named(text) and is_run(run):
             settings: dict[str, Any] = read_config(run)["game"]
             if settings["kind"] == game:
                 return {name: value for name, value in settings.items() if name != "kind"}

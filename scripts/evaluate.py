@@ -18,7 +18,7 @@ from coplay.scripts.entrants import contestant, run_folder
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
 from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
-from coplay.training.seats import plays
+from coplay.training.seats import may_play
 
 
 class _Parser(argparse.ArgumentParser):
@@ -123,11 +123,11 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
     asked = config.exams()
     anchors = []
     for name in dict.fromkeys(names):
-        kind = next((exam.kind for exam in asked if plays(name, exam.kind)), game.name)
+        kind = next((exam.kind for exam in asked if may_play(name, exam.kind)), game.name)
         anchors.append(replace(contestant(name, game=kind, player=first, run_seed=seed), name=name))
     results = []
     for exam in asked:
-        able = [anchor for anchor in anchors if plays(anchor.name, exam.kind)]
+        able = [anchor for anchor in anchors if may_play(anchor.name, exam.kind)]
         met = pairings(game.spec.players, own, home, able)
         found = evaluate(exam.games, met, games=games, seed=seed)
         results += [result.model_copy(update={"game": exam.name}) for result in found]

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from coplay.agents.scripted import scripted_players
+from coplay.agents.named import named_players
 from coplay.games import available_games, make_game
 from coplay.games.registry import game_class
 
@@ -26,7 +26,7 @@ def describe(name: str) -> str:
         f"players {', '.join(spec.players)}; at most {spec.max_steps} steps; rewards a step in {spec.reward_range};"
         f" chance {spec.has_chance}, rounds {spec.has_rounds}, zero-sum {spec.zero_sum}, symmetric {spec.symmetric}",
         f"a reply that is no move {spec.malformed_rule.consequence}; retries {spec.malformed_rule.retries}",
-        f"scripted agents that play it: {', '.join(scripted_players(name))}",
+        f"agents without weights that play it: {', '.join(named_players(name))}",
         "parameters (flags of coplay train and play as --game.NAME VALUE):",
     ]
     for field, info in game_class(name).Parameters.model_fields.items():

@@ -13,7 +13,7 @@ from coplay.training.messages import ConfigError
 
 USAGE = """coplay play GAME [--seats PLAYER=AGENT ...] [--seed S] [--game.parameter value]
 
-AGENT is a scripted agent's name, human, or RUN[@iteration][:player]; seats not named are human.
+AGENT is a scripted agent's name, axelrod:STRATEGY, human, or RUN[@iteration][:player]; seats not named are human.
 A trained agent plays the game as it learnt it (wording, rounds, ...), but for what --game flags change.
 Example: coplay play iterated_matrix --seats Ada=human Bo=tit_for_tat --game.num-rounds 5
 """

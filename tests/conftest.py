@@ -23,11 +23,12 @@ SUITES = ("axelrod", "pettingzoo", "pyspiel", "textarena")
 INSTALL = {
     "playwright": "pip install -c constraints.txt playwright",
     "pyspiel": "pip install -c constraints.txt open-spiel",
-    "pettingzoo": "pip install -c constraints.txt pettingzoo",
+    **dict.fromkeys(("pettingzoo", "pygame"), "pip install -c constraints.txt pettingzoo pygame-ce"),
     **dict.fromkeys(
         ("duckdb", "polars", "pandas", "datasets"),
         "pip install -c constraints.txt duckdb polars pandas datasets",
     ),
+    **dict.fromkeys(("axelrod", "textarena"), "pip install -c constraints.txt '.[games]'"),
     **dict.fromkeys(("verifiers", "inspect_ai"), "an environment of its own, as .ci/run makes it"),
 }
 """Packages that tests may ask for with `needs`, and where they come from."""

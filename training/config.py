@@ -24,7 +24,7 @@ from coplay.training.seats import check_anchors, check_policy_names, check_seats
 
 
 class AgentsSettings(Settings):
-    """Who plays: one base model, policies over it, and which of them (or which scripted agent) holds each seat."""
+    """Who plays: one base model, policies over it, and which of them (or which other agent) holds each seat."""
 
     model: ModelSettings = EmbeddedModel()
     """The base model that all adapters share."""
@@ -33,7 +33,7 @@ class AgentsSettings(Settings):
     )
     """Policies by name."""
     seats: dict[str, str] = Field(default_factory=dict)
-    """Player -> policy or scripted agent; players not named get the first policy."""
+    """Player -> policy, scripted agent or `axelrod:NAME`; players not named get the first policy."""
     sampling: SamplingSettings = SamplingSettings()
     """How policies sample their replies."""
 

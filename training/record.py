@@ -26,7 +26,7 @@ from coplay.training.inner_expectation import Beside
 from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
-from coplay.training.seats import plays
+from coplay.training.seats import may_play
 from coplay.training.trainer import Done
 from coplay.training.variance import variance_report
 
@@ -142,7 +142,7 @@ def evaluate_run(run: Run) -> None:
     ]
     results, trained_on = [], []
     for exam in config.exams():
-        able = [anchor for anchor in anchors if plays(anchor.label, exam.kind)]
+        able = [anchor for anchor in anchors if may_play(anchor.label, exam.kind)]
         asked = pairings(run.game.spec.players, own, home, able)
         found = evaluate(exam.games, asked, games=config.evaluate.num_games, seed=seed)
         results += [result.model_copy(update={"game": exam.name}) for result in found]

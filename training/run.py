@@ -16,9 +16,9 @@ from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import Critic, build_critic
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
+from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
-from coplay.agents.scripted import scripted_agent
 from coplay.games import Chance, Game, Mixture
 from coplay.training.checkpoint import (
     CheckpointError,
@@ -92,9 +92,9 @@ class Run:
         self.state = LoopState(update=0, policy_versions=versions, running_means={})
 
     def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
-        """Who sits down under a policy's or a scripted agent's name."""
+        """Who sits down under the name of a policy or of an agent without weights."""
         if agent not in self.policies:
-            return scripted_agent(agent)
+            return named_agent(agent)
         policy = self.policies[agent]
         return language_agent_factory(
             self.engine, policy.chat, lambda: policy.label, self.config.agents.sampling, run_seed=run_seed

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from coplay.agents.scripted import SCRIPTED, scripted_players
+from coplay.agents.named import is_named, library_of, named_agent, named_players, plays
+from coplay.agents.scripted import SCRIPTED, UnknownAgentError
 from coplay.agents.settings import check_name
 from coplay.games.names import nearest
+from coplay.games.optional import MissingLibraryError
 from coplay.training.messages import ConfigError
 
 
@@ -29,7 +31,7 @@ def check_seats(
                 f"'agents.seats' names player {player!r}, but the game's players are"
                 f" {', '.join(map(repr, players))}{nearest(player, players)}"
             )
-        if agent not in known:
+        if agent not in policies and not is_named(agent):
             raise ConfigError(
                 f"'agents.seats.{player}' is {agent!r}, which is no policy"
                 f" ({', '.join(map(repr, policies))}) and no scripted agent{nearest(agent, known)}"
@@ -41,24 +43,28 @@ def check_seats(
 def check_anchors(anchors: Iterable[str], *, games: Sequence[str]) -> None:
     """Refuse anchors that are no scripted agents or can play none of the games."""
     for anchor in anchors:
-        if anchor not in SCRIPTED:
+        if not is_named(anchor):
             raise ConfigError(
                 f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}"
             )
-        if not any(plays(anchor, game) for game in games):
-            check_plays(anchor, games[0], "evaluate.anchors")
+        able = next((game for game in games if plays(anchor, game)), games[0])
+        check_plays(anchor, able, "evaluate.anchors")
 
 
-def plays(agent: str, game: str) -> bool:
-    """True if an agent can play a game; only scripted ones may lack a rule for it."""
-    return agent not in SCRIPTED or agent in scripted_players(game)
+def may_play(agent: str, game: str) -> bool:
+    """True if an agent can play a game; only those without weights may lack a rule for it."""
+    return not is_named(agent) or plays(agent, game)
 
 
 def check_plays(agent: str, game: str, where: str) -> None:
-    """Refuse a scripted agent that has no rule for the game."""
-    able = scripted_players(game)
-    if agent not in able:
+    """Refuse an agent without weights that has no rule for the game, or that its library does not know."""
+    if not plays(agent, game):
         raise ConfigError(
             f"{where!r} names {agent!r}, which has no rule for game {game!r}; expected one of"
-            f" {', '.join(map(repr, able))}"
+            f" {', '.join(map(repr, named_players(game)))}"
         )
+    if library_of(agent) is not None:
+        try:
+            named_agent(agent)
+        except (UnknownAgentError, MissingLibraryError) as error:
+            raise ConfigError(f"{where!r} names {agent!r}: {error}") from None

@@ -416,6 +416,15 @@ def test_play_when_a_trained_agent_sits_then_under_the_wording_it_learnt(
     assert "malformed" not in shown
 
 
+@pytest.mark.needs("axelrod")
+def test_play_when_a_seat_is_held_by_a_library_agent_then_a_transcript(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seats = ["Ada=axelrod:Suspicious Tit For Tat", "Bo=tit_for_tat"]
+    assert main(["play", "iterated_matrix", "--seats", *seats, "--game.num-rounds", "4"]) == 0
+    assert "axelrod:Suspicious Tit For Tat" in capsys.readouterr().out
+
+
 def test_scripted_agent_when_it_has_no_rule_for_the_game_then_refused_before_play(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

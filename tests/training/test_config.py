@@ -1,6 +1,7 @@
 """Configurations: what is refused and how, what is filled in, and that every shipped one can train (B112)."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 from run_fakes import tiny_config, tiny_run, tiny_settings
 
+from coplay.agents import axelrod_strategies
 from coplay.scripts.settings import check_settings, parse_flags, read_settings, shipped_configs
 from coplay.training.config import RunConfig
 from coplay.training.loop import train
@@ -84,6 +86,24 @@ def test_scripted_agent_when_it_has_no_rule_for_the_game_then_refused_before_the
             ConfigError, match=r"'greedy', which has no rule for game 'iterated_matrix'; expected"
         ):
             check_settings(tiny_settings(changes={path: value}))
+
+
+@pytest.mark.needs("axelrod")
+def test_library_agent_when_named_then_held_against_its_library_before_the_run() -> None:
+    check_settings(tiny_settings(changes={"agents.seats.Bo": "axelrod:Tit For Tat"}))
+    for path, value in (("agents.seats.Bo", "axelrod:Grim"), ("evaluate.anchors", ["axelrod:Grim"])):
+        with pytest.raises(ConfigError, match=r"names 'axelrod:Grim': .* is unknown; expected axelrod: and"):
+            check_settings(tiny_settings(changes={path: value}))
+
+
+def test_library_agent_when_its_library_is_missing_then_the_run_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "axelrod", None)
+    axelrod_strategies._library.cache_clear()
+    axelrod_strategies._strategies.cache_clear()
+    with pytest.raises(ConfigError, match="needs the library 'axelrod', which is not installed: pip install"):
+        check_settings(tiny_settings(changes={"evaluate.anchors": ["axelrod:Tit For Tat"]}))
 
 
 def test_run_when_nobody_learns_then_refused() -> None:
