@@ -1,6 +1,7 @@
 """Games: rules that players meet in. Importable without torch."""
 
 from coplay.games.adapters.open_spiel import OpenSpiel
+from coplay.games.adapters.text_arena import TextArena
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
@@ -61,6 +62,7 @@ for _game in (
     RockPaperScissors,
     Split,
     StagHuntTalk,
+    TextArena,
     TicTacToe,
     Trading,
     TrustAndSplit,
@@ -104,6 +106,7 @@ __all__ = [
     "Split",
     "StagHuntTalk",
     "StepOutcome",
+    "TextArena",
     "TicTacToe",
     "Trading",
     "TrustAndSplit",
