@@ -2,8 +2,7 @@
 
 Tokens drawn from one distribution share it: a head is asked once for each distinct one, in chunks that the backward
 pass computes again, so that no (tokens, V) tensor of a batch is ever made. A constrained token renormalises over its
-few allowed tokens (rule 10) and never touches the rest of the vocabulary; a free token is one gather minus one
-logsumexp.
+few allowed tokens (rule 10) and never touches the rest of the vocabulary.
 """
 
 from collections.abc import Callable
@@ -91,7 +90,8 @@ def _answer(
             of = draws.of[tokens] - first
             if measure and len(measured) == number:  # and not again in the backward pass
                 measured.append(_measured(logits)[of])
-            chosen = logits[of, draws.choice[tokens]] - torch.logsumexp(logits, dim=-1)[of]
+            # not logit - logsumexp: both are large, and 1 - p of a likely token would be their rounding
+            chosen = torch.log_softmax(logits, dim=-1)[of, draws.choice[tokens]]
             if entropy_of is None:
                 return chosen, chosen[:0]
             return chosen, entropy(logits, top_k=entropy_of.top_k)[of]

@@ -308,6 +308,7 @@ def critic_of(*, shared: bool) -> Critic:
     else:
         critic = build_critic(base, seed=4)
     push(critic, 0.1)
+    critic.trunk.decoder.double()  # what trees and rows differ by would else be rounding; the head is float32
     return critic
 
 
