@@ -127,6 +127,7 @@ def test_play_when_the_same_texts_are_said_then_as_the_library_itself_plays(
 
 
 @needs
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_game_when_checked_by_the_kit_then_no_finding(library: Any, family: str) -> None:
     game = make_game("text_arena", load=LOADS[family], players=players(family))
