@@ -1,6 +1,7 @@
 """Games: rules that players meet in. Importable without torch."""
 
 from coplay.games.adapters.open_spiel import OpenSpiel
+from coplay.games.adapters.pettingzoo_game import PettingZoo
 from coplay.games.adapters.text_arena import TextArena
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
@@ -22,6 +23,7 @@ from coplay.games.grammar import (
     Number,
     OneOf,
     grammar_from_json,
+    register_grammar,
 )
 from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.games.kuhn_poker import KuhnPoker
@@ -58,6 +60,7 @@ for _game in (
     KuhnPoker,
     LeducPoker,
     OpenSpiel,
+    PettingZoo,
     PublicGoods,
     RockPaperScissors,
     Split,
@@ -101,6 +104,7 @@ __all__ = [
     "Observation",
     "OneOf",
     "OpenSpiel",
+    "PettingZoo",
     "PublicGoods",
     "RockPaperScissors",
     "Split",
@@ -120,5 +124,6 @@ __all__ = [
     "make_game",
     "nearest",
     "register_game",
+    "register_grammar",
     "strip_reasoning",
 ]

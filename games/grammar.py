@@ -5,10 +5,11 @@ ones are `ambiguous`), a reply without one is `no_move`, unknown content is `out
 a tag reads the whole reply. Nothing falls back to searching the text for a move.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from coplay.games.answers import (
     MAX_CACHED_CHARACTERS,
@@ -23,6 +24,7 @@ from coplay.games.answers import (
 from coplay.games.moves import Action, Grammar, Malformed, MalformedReason, Move
 from coplay.games.names import nearest
 from coplay.games.one_of import OneOf
+from coplay.games.plugins import import_announced
 from coplay.games.quantities import Fields, Number
 from coplay.games.replies import CLOSING_PUNCTUATION
 
@@ -38,6 +40,7 @@ __all__ = [
     "Number",
     "OneOf",
     "grammar_from_json",
+    "register_grammar",
 ]
 
 
@@ -169,32 +172,61 @@ class FreeText(Grammar):
         return {"kind": "free_text", "max_characters": self.max_characters, "tag": self.tag}
 
 
+_KINDS: dict[str, Callable[..., Grammar]] = {
+    "choice": Choice,
+    "number": Number,
+    "fields": Fields,
+    "free_text": FreeText,
+    "one_of": OneOf,
+}
+GrammarType = TypeVar("GrammarType", bound="type[Grammar]")
+
+
+def register_grammar(kind: str) -> Callable[[GrammarType], GrammarType]:
+    """Make a class known to `grammar_from_json` as that of a kind; to be used as a class decorator.
+
+    `to_json` gives `{"kind": kind, ...}` with the arguments of the class by name, tuples as lists, grammars inside as
+    their own JSON. Kinds of an announced game's module are found without importing it first.
+
+    Raises:
+        ValueError: if the kind is taken by another class, or it is no grammar.
+    """
+
+    def register(grammar: GrammarType) -> GrammarType:
+        if not (isinstance(grammar, type) and issubclass(grammar, Grammar)) or inspect.isabstract(grammar):
+            raise ValueError(f"{grammar!r} of kind {kind!r}; expected a class with every method of Grammar")
+        known = _KINDS.setdefault(kind, grammar)
+        if known is not grammar:
+            raise ValueError(
+                f"grammar kind {kind!r} is taken by {known!r}; expected a new name for {grammar!r}"
+            )
+        return grammar
+
+    return register
+
+
 def grammar_from_json(data: Mapping[str, Any]) -> Grammar:
     """The inverse of `Grammar.to_json`.
 
     Raises:
-        ValueError: if `data` describes no grammar of this package.
+        ValueError: if `data` describes no grammar of a known kind.
     """
     fields = {
-        key: tuple(map(_from_json, value)) if isinstance(value, list) else value
+        key: tuple(map(_from_json, value)) if isinstance(value, list) else _from_json(value)
         for key, value in data.items()
         if key != "kind"
     }
-    kinds: dict[str, Callable[..., Grammar]] = {
-        "choice": Choice,
-        "number": Number,
-        "fields": Fields,
-        "free_text": FreeText,
-        "one_of": OneOf,
-    }
     kind = str(data.get("kind"))
-    if kind not in kinds:
+    if kind not in _KINDS:
+        import_announced()
+    if kind not in _KINDS:
         raise ValueError(
-            f"grammar of kind {kind!r} is unknown; expected one of {tuple(kinds)!r}{nearest(kind, kinds)}"
+            f"grammar of kind {kind!r} is unknown; expected one of {tuple(_KINDS)!r}{nearest(kind, _KINDS)}, or install"
+            " or import the package that registers it (coplay.games.register_grammar)"
         )
-    return kinds[kind](**fields)
+    return _KINDS[kind](**fields)
 
 
 def _from_json(value: Any) -> Any:
     """A part of a grammar's description: itself, or the grammar it describes."""
-    return grammar_from_json(value) if isinstance(value, dict) else value
+    return grammar_from_json(value) if isinstance(value, dict) and "kind" in value else value

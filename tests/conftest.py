@@ -23,7 +23,7 @@ SUITES = ("axelrod", "pettingzoo", "pyspiel", "textarena")
 INSTALL = {
     "playwright": "pip install -c constraints.txt playwright",
     "pyspiel": "pip install -c constraints.txt open-spiel",
-    "pettingzoo": "pip install -c constraints.txt pettingzoo",
+    **dict.fromkeys(("pettingzoo", "pygame"), "pip install -c constraints.txt pettingzoo pygame-ce"),
     **dict.fromkeys(
         ("duckdb", "polars", "pandas", "datasets"),
         "pip install -c constraints.txt duckdb polars pandas datasets",

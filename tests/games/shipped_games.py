@@ -4,8 +4,8 @@ import pytest
 
 from coplay.games import available_games
 
-LIBRARIES = {"open_spiel": "pyspiel", "pettingzoo": "pettingzoo", "text_arena": "textarena"}
+LIBRARIES = {"open_spiel": ("pyspiel",), "pettingzoo": ("pettingzoo", "pygame"), "text_arena": ("textarena",)}
 SHIPPED = [
-    pytest.param(name, marks=pytest.mark.needs(LIBRARIES[name])) if name in LIBRARIES else name
+    pytest.param(name, marks=pytest.mark.needs(*LIBRARIES[name])) if name in LIBRARIES else name
     for name in available_games()
 ]
