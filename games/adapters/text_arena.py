@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import AfterValidator, Field
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
@@ -95,6 +94,8 @@ class View:
 @contextlib.contextmanager
 def fenced(seed: int) -> Iterator[None]:
     """Seed the global random numbers inside, and leave them, and the standard output, as if nothing had run."""
+    import numpy as np
+
     python, numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed)
