@@ -2,6 +2,7 @@
 
 from coplay.games.adapters.open_spiel import OpenSpiel
 from coplay.games.adapters.pettingzoo_game import PettingZoo
+from coplay.games.adapters.text_arena import TextArena
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
@@ -65,6 +66,7 @@ for _game in (
     RockPaperScissors,
     Split,
     StagHuntTalk,
+    TextArena,
     TicTacToe,
     Trading,
     TrustAndSplit,
@@ -110,6 +112,7 @@ __all__ = [
     "Split",
     "StagHuntTalk",
     "StepOutcome",
+    "TextArena",
     "TicTacToe",
     "Trading",
     "TrustAndSplit",

@@ -15,8 +15,8 @@ CI = os.environ.get("CI") == "true"
 settings.register_profile("coplay", deadline=None, derandomize=CI)
 settings.load_profile("coplay")
 
-# Fakes of both halves; test folders are no packages.
-for folder in ("rollout_tree", "training/helpers"):
+# Fakes of both halves, and what tests of games share; test folders are no packages.
+for folder in ("games", "rollout_tree", "training/helpers"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 SUITES = ("axelrod", "pettingzoo", "pyspiel", "textarena")
