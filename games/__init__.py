@@ -28,6 +28,7 @@ from coplay.games.grammar import (
 from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.games.kuhn_poker import KuhnPoker
 from coplay.games.leduc_poker import LeducPoker
+from coplay.games.mixture import Mixture, Variant
 from coplay.games.names import nearest
 from coplay.games.public_goods import PublicGoods
 from coplay.games.registry import (
@@ -99,6 +100,7 @@ __all__ = [
     "Malformed",
     "MalformedReason",
     "MalformedRule",
+    "Mixture",
     "Move",
     "Number",
     "Observation",
@@ -117,6 +119,7 @@ __all__ = [
     "TwoRoundBargaining",
     "Ultimatum",
     "UnknownGameError",
+    "Variant",
     "available_games",
     "derive_seed",
     "game_class",

@@ -19,6 +19,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("iterated_matrix", {"preset": "chicken", "continuation_probability": 0.7}),
     ("iterated_matrix", {"preset": "battle_of_the_sexes", "tag": None}),
     ("iterated_matrix", {"preset": "matching_pennies"}),
+    ("iterated_matrix", {"moves": ("B", "A"), "listed": "reversed"}),
     ("iterated_matrix", {"preset": "ordinal", "row_type": "chicken", "column_type": "prisoners_dilemma"}),
     ("split", {}),
     ("split", {"players": ("Ada", "Bo", "Cy"), "value_generator": "one_to_twenty", "stock": 30}),
