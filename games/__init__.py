@@ -1,6 +1,8 @@
 """Games: rules that players meet in. Importable without torch."""
 
 from coplay.games.adapters.open_spiel import OpenSpiel
+from coplay.games.adapters.pettingzoo_game import PettingZoo
+from coplay.games.adapters.text_arena import TextArena
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
 from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
@@ -26,6 +28,7 @@ from coplay.games.grammar import (
 from coplay.games.iterated_matrix import IteratedMatrix
 from coplay.games.kuhn_poker import KuhnPoker
 from coplay.games.leduc_poker import LeducPoker
+from coplay.games.mixture import Mixture, Variant
 from coplay.games.names import nearest
 from coplay.games.public_goods import PublicGoods
 from coplay.games.registry import (
@@ -58,10 +61,12 @@ for _game in (
     KuhnPoker,
     LeducPoker,
     OpenSpiel,
+    PettingZoo,
     PublicGoods,
     RockPaperScissors,
     Split,
     StagHuntTalk,
+    TextArena,
     TicTacToe,
     Trading,
     TrustAndSplit,
@@ -95,22 +100,26 @@ __all__ = [
     "Malformed",
     "MalformedReason",
     "MalformedRule",
+    "Mixture",
     "Move",
     "Number",
     "Observation",
     "OneOf",
     "OpenSpiel",
+    "PettingZoo",
     "PublicGoods",
     "RockPaperScissors",
     "Split",
     "StagHuntTalk",
     "StepOutcome",
+    "TextArena",
     "TicTacToe",
     "Trading",
     "TrustAndSplit",
     "TwoRoundBargaining",
     "Ultimatum",
     "UnknownGameError",
+    "Variant",
     "available_games",
     "derive_seed",
     "game_class",

@@ -4,11 +4,11 @@ A move pays what the table says for it and the other's move; with more than two 
 tables known by name are those of `iterated_matrix_presets.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import getitem
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.best_outcomes import matrix_yardsticks
@@ -16,6 +16,8 @@ from coplay.games.chance import Chance
 from coplay.games.grammar import Action, Choice, Malformed
 from coplay.games.iterated_matrix_parameters import IteratedMatrixParameters
 from coplay.games.iterated_matrix_wording import MatrixRules, full_round, full_rules, terse_round, terse_rules
+
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,16 @@ class IteratedMatrix(Game[MatrixState]):
             for names in self._labels
         )
         self._grammars = tuple(
-            Choice(names, parameters.tag if self._full else None) for names in self._labels
+            Choice(self._told(names), parameters.tag if self._full else None) for names in self._labels
         )
         self._seats = {player: seat for seat, player in enumerate(players)}
         self._spec = self._declare()
         self._rules = tuple(self._write_rules(seat) for seat in range(len(players)))
         self._cooperate = {player: names[0] for player, names in zip(players, self._labels, strict=True)}
         self._yardsticks = matrix_yardsticks(players, table)
+
+    def _told(self, moves: Sequence[Told]) -> tuple[Told, ...]:
+        return tuple(moves[::-1] if self.parameters.listed == "reversed" else moves)
 
     def _declare(self) -> GameSpec:
         pairs = tuple(chain.from_iterable(self.parameters.table()))
@@ -85,21 +90,21 @@ class IteratedMatrix(Game[MatrixState]):
         own, theirs = self._labels[seat], self._labels[foe]
         cells = tuple(
             (own[i], theirs[j], self._pay[seat][i][j], self._pay[foe][j][i])
-            for i in range(len(own))
-            for j in range(len(theirs))
+            for i in self._told(range(len(own)))
+            for j in self._told(range(len(theirs)))
         )
         rules = MatrixRules(
             player=self._players[seat],
             others=others,
             cells=cells,
-            moves=own,
+            moves=self._told(own),
             num_rounds=self.parameters.num_rounds,
             continuation_probability=self.parameters.continuation_probability,
             title=self.parameters.title() if self.parameters.show_name else None,
             reply=self._grammars[seat].describe(),
             fallback=own[self._malformed[seat]],
         )
-        return full_rules(rules) if self._full else terse_rules(rules)
+        return full_rules(rules, self.parameters.phrasing) if self._full else terse_rules(rules)
 
     @property
     def spec(self) -> GameSpec:

@@ -14,6 +14,7 @@ from coplay.games.iterated_matrix_presets import (
     game_title,
     ordinal_table,
 )
+from coplay.games.iterated_matrix_wording import Phrasing
 from coplay.games.parameters import RoundsParameters, Tag
 
 LETTERS = tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -41,6 +42,11 @@ class IteratedMatrixParameters(RoundsParameters):
     continuation_probability: float | None = Field(None, ge=0.0, lt=1.0)
     """None plays `num_rounds` rounds; else the game goes on after each round with this probability, up to
     `num_rounds`."""
+    listed: Literal["table", "reversed"] = "table"
+    """Order in which the rules tell the moves and the rows of the table: as they stand, or from the last; the moves'
+    meaning stays."""
+    phrasing: Phrasing = "plain"
+    """Sentences of the full wording, all with the same facts; the terse wording is `plain` only."""
     show_name: bool = False
     """Whether the rules name the game."""
     malformed_move: str | None = None
@@ -97,6 +103,14 @@ class IteratedMatrixParameters(RoundsParameters):
             )
         for labels in (rows, columns):
             Choice(labels, self.tag if self.wording == "full" else None)
+        return self
+
+    @model_validator(mode="after")
+    def _is_worded(self) -> "IteratedMatrixParameters":
+        if self.wording == "terse" and self.phrasing != "plain":
+            raise ValueError(
+                f"phrasing {self.phrasing!r} with the terse wording; expected 'plain', or wording = 'full'"
+            )
         return self
 
     def table(self) -> Payoffs:

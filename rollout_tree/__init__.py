@@ -14,7 +14,7 @@ from coplay.rollout_tree.credits import CreditRow, read_credits, write_credits
 from coplay.rollout_tree.episode_json import to_verifiers
 from coplay.rollout_tree.graph import to_graphml, to_networkx, to_node_link
 from coplay.rollout_tree.paths import Fork, branch_steps, forks, main_line
-from coplay.rollout_tree.plan import CollectPlan, EpisodePlan, Progress, plan_episodes
+from coplay.rollout_tree.plan import CollectPlan, EpisodePlan, Progress, plan_episodes, plan_mixture
 from coplay.rollout_tree.records import SCHEMA_VERSION, Failure, RolloutTree, Step, Turn
 from coplay.rollout_tree.render import render_text, render_tree, safe_text
 from coplay.rollout_tree.report import write_report
@@ -68,6 +68,7 @@ __all__ = [
     "main_line",
     "outcomes",
     "plan_episodes",
+    "plan_mixture",
     "read_credits",
     "read_rollouts",
     "read_table",

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from coplay.agents.base import ContextOverflowError, Reply
-from coplay.rollout_tree.branching import BranchPlan
+from coplay.rollout_tree.branching import BranchPlan, Origin
 from coplay.rollout_tree.budget import Schedule
 from coplay.rollout_tree.grafting import make_tree
-from coplay.rollout_tree.plan import CollectPlan, Progress
+from coplay.rollout_tree.plan import CollectPlan, EpisodePlan, Progress
 from coplay.rollout_tree.play import Play
 from coplay.rollout_tree.records import RolloutTree
 from coplay.rollout_tree.replies import Ask
@@ -55,16 +55,18 @@ async def collect(plan: CollectPlan) -> list[RolloutTree]:
             failed.
         ValueError: if branches are to be chosen by entropy or value and a player has none.
     """
-    spec, branching = plan.game.spec, plan.branching
-    mains = [
-        Play(plan.game, spec, episode, branching=branching)
-        for episode in sorted(plan.episodes, key=lambda p: p.episode)
-    ]
+    branching = plan.branching
+    mains = [_play(plan, episode) for episode in sorted(plan.episodes, key=lambda p: p.episode)]
     lines = _Lines(plan, mains)
     await lines.play(mains)
     if branching is not None:
         await lines.branch(branching)
     return lines.trees()
+
+
+def _play(plan: CollectPlan, episode: EpisodePlan, origin: Origin | None = None) -> Play:
+    game = plan.game_of(episode)
+    return Play(game, game.spec, episode, branching=plan.branching, origin=origin)
 
 
 class _Lines:
@@ -83,7 +85,9 @@ class _Lines:
         """Everything played so far."""
         return [
             make_tree(
-                self._plan.game.name, main, self._schedules[main].branches if main in self._schedules else ()
+                self._plan.label_of(main.plan),
+                main,
+                self._schedules[main].branches if main in self._schedules else (),
             )
             for main in self._mains
         ]
@@ -99,7 +103,7 @@ class _Lines:
             for (schedule, line), values in zip(over, told, strict=True):
                 schedule.add(line, values)
             over = [
-                (schedule, Play(plan.game, plan.game.spec, main.plan, branching=branching, origin=origin))
+                (schedule, _play(plan, main.plan, origin))
                 for main, schedule in self._schedules.items()
                 for origin in schedule.next()
             ]
@@ -151,7 +155,7 @@ class _Lines:
             else f"episode {first.plan.episode!r}"
         )
         raise TooManyFailedEpisodes(
-            f"{len(failed)} of {len(plays)} {'branches' if branch else 'episodes'} of game {plan.game.name!r} failed,"
+            f"{len(failed)} of {len(plays)} {'branches' if branch else 'episodes'} of {plan.told_games()} failed,"
             f" more than the share of {plan.max_failed_share} that is allowed; first in {where} at step"
             f" {failure.step}: {who} raised {failure.reason}",
             self.trees(),

@@ -1,11 +1,11 @@
 """What is to be played: episodes with their luck and seats, before anyone sits down."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coplay.agents.base import AgentFactory
-from coplay.games import Game, derive_seed
+from coplay.games import Game, Mixture, Variant, derive_seed
 from coplay.games.names import nearest
 from coplay.rollout_tree.branching import BranchPlan, ValueReader
 
@@ -25,6 +25,8 @@ class EpisodePlan:
     seat_names: Mapping[str, str]
     """Player -> `name@version` or agent name; every reply must come from it."""
     run_seed: int
+    variant: Variant | None = None
+    """Which part of a mixture it plays; None: the plan's game."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ class CollectPlan:
     """
 
     game: Game[Any]
+    """What episodes play that name no part of a mixture."""
     episodes: tuple[EpisodePlan, ...]
     time_limit: float | None = None
     """Seconds of wall clock an episode may wait for replies, all its turns together; its waiting for other
@@ -80,9 +83,24 @@ class CollectPlan:
             twice = sorted({name for name in names if names.count(name) > 1})
             raise ValueError(f"episodes {twice} are planned more than once; expected unique ids")
         for plan in self.episodes:
+            players = self.game_of(plan).spec.players
             for given in (plan.seats, plan.seat_names):
                 if set(given) != set(players):
                     raise ValueError(_wrong_seats(plan.episode, tuple(given), players))
+
+    def game_of(self, episode: EpisodePlan) -> Game[Any]:
+        """What an episode plays."""
+        return self.game if episode.variant is None else episode.variant.game
+
+    def label_of(self, episode: EpisodePlan) -> str:
+        """What it is stored under."""
+        return self.game.name if episode.variant is None else episode.variant.label
+
+    def told_games(self) -> str:
+        """`game 'split'`, or of a mixture `games 'dilemma', 'split'`."""
+        names = [plan.variant.name if plan.variant else self.game.name for plan in self.episodes]
+        told = [repr(name) for name in dict.fromkeys(names)]
+        return f"game{'s' * (len(told) > 1)} {', '.join(told)}"
 
 
 def _wrong_seats(episode: str, given: tuple[str, ...], players: tuple[str, ...]) -> str:
@@ -120,15 +138,49 @@ def plan_episodes(
     plans = []
     for index in range(first_group * group_size, (first_group + num_groups) * group_size):
         group = index // group_size if game.spec.has_chance else 0
-        plans.append(
-            EpisodePlan(
-                episode=episode_name(iteration, index),
-                iteration=iteration,
-                group=f"{iteration:06d}/g{group:04d}",
-                group_seed=derive_seed(run_seed, "group", iteration, group),
-                seats=seats,
-                seat_names=seat_names,
-                run_seed=run_seed,
-            )
-        )
+        plans.append(_plan(iteration, index, group, run_seed, seats, seat_names))
     return tuple(plans)
+
+
+def plan_mixture(
+    mixture: Mixture,
+    *,
+    run_seed: int,
+    iteration: int,
+    num_groups: int,
+    group_size: int,
+    seats: Mapping[str, AgentFactory],
+    seat_names: Mapping[str, str],
+) -> tuple[EpisodePlan, ...]:
+    """Plan as many episodes, each group of one variant: f(run, iteration, group) as its luck (law 7).
+
+    Groups that play one variant without chance are one group, the first of them (rule 1).
+    """
+    assigned = mixture.assign(run_seed=run_seed, iteration=iteration, num_groups=num_groups)
+    first = {variant.label: group for group, variant in reversed(list(enumerate(assigned)))}
+    plans = []
+    for place, variant in enumerate(assigned):
+        group = place if variant.game.spec.has_chance else first[variant.label]
+        for index in range(place * group_size, (place + 1) * group_size):
+            plan = _plan(iteration, index, group, run_seed, seats, seat_names)
+            plans.append(replace(plan, variant=variant))
+    return tuple(plans)
+
+
+def _plan(
+    iteration: int,
+    index: int,
+    group: int,
+    run_seed: int,
+    seats: Mapping[str, AgentFactory],
+    seat_names: Mapping[str, str],
+) -> EpisodePlan:
+    return EpisodePlan(
+        episode=episode_name(iteration, index),
+        iteration=iteration,
+        group=f"{iteration:06d}/g{group:04d}",
+        group_seed=derive_seed(run_seed, "group", iteration, group),
+        seats=seats,
+        seat_names=seat_names,
+        run_seed=run_seed,
+    )

@@ -20,6 +20,8 @@ from coplay.rollout_tree.pieces import find_pieces
 from coplay.rollout_tree.records import RolloutTree
 from coplay.rollout_tree.storage import parts, read_rollouts
 
+SHOWN_GAMES = 3
+"""Games of a mixture that the heading names."""
 MAX_TURNS = 20_000
 """Turns of a page for which no iterations are asked: about 10 MB at 20 tokens a reply."""
 SCRIPTS = (
@@ -85,7 +87,7 @@ def page_data(run_dir: str | os.PathLike[str], iterations: Sequence[int] | None 
     return {
         "run": {
             "name": folder.resolve().name,
-            "game": trees[0].game if trees else "",
+            "game": _games(trees),
             "config": read_object(folder / "config.json") if (folder / "config.json").is_file() else None,
             "stored": list(stored),
             "shown": list(shown),
@@ -97,6 +99,13 @@ def page_data(run_dir: str | os.PathLike[str], iterations: Sequence[int] | None 
         "evaluations": evaluations(folder / "evaluations.json"),
         "payoffs": payoffs(folder / "payoffs.json"),
     }
+
+
+def _games(trees: Sequence[RolloutTree]) -> str:
+    """What is shown was a play of: one game, or the first ones of a mixture and how many more."""
+    names = list(dict.fromkeys([tree.game for tree in trees]))
+    more = f" and {len(names) - SHOWN_GAMES} more" if len(names) > SHOWN_GAMES else ""
+    return ", ".join(names[:SHOWN_GAMES]) + more
 
 
 def render_page(data: dict[str, Any]) -> str:

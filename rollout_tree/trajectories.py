@@ -56,6 +56,8 @@ class Trajectory:
     episode: str
     branch: str
     """Empty on the main line."""
+    game: str
+    """What the tree is stored under: the game's name, or the label of a part of a mixture."""
     group: str
     player: str
     policy: str
@@ -268,6 +270,7 @@ class _Builder:
         return Trajectory(
             episode=self._tree.episode,
             branch=self._branch,
+            game=self._tree.game,
             group=self._tree.group,
             player=self._player,
             policy=seats[self._player],

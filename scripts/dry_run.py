@@ -43,7 +43,7 @@ def dry_run(config: RunConfig) -> str:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return "\n".join(
         [
-            f"configuration {config.name!r}: game {config.game.kind!r}, {len(trees)} games an iteration",  # type: ignore[attr-defined]
+            f"configuration {config.name!r}: {_played(run)}, {len(trees)} games an iteration",
             _outcome(trees),
             *(_dialogue(run, trajectories, player) for player in run.game.spec.players),
             f"row lengths in tokens: {_lengths(trajectories)}",
@@ -53,6 +53,17 @@ def dry_run(config: RunConfig) -> str:
             "",
         ]
     )
+
+
+def _played(run: Run) -> str:
+    """The game, or each part of a mixture with its games, their share of the groups and how many of them have it."""
+    if not run.config.mixture:
+        return f"game {run.game.name!r}"
+    shares, parts = run.mixture.shares(), []
+    for name in run.mixture.names:
+        labels = [variant.label for variant in run.mixture.part(name).variants]
+        parts.append(f"{name!r} {sum(shares[label] for label in labels):.1%} ({len(labels)})")
+    return f"a mixture of {', '.join(parts)}"
 
 
 def _duration(seconds: float) -> str:

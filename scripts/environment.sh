@@ -49,7 +49,7 @@ make_environment() {
         [[ -z "$cuda" ]] || fail "torch in ${venv#"$root/"} is built for CUDA $cuda, expected a CPU build: install \
 one from PyTorch's CPU index with $bin/pip, or set COPLAY_TORCH=any to keep this one."
     fi
-    install -c constraints.txt ".[dev,gguf]" open-spiel pettingzoo
+    install -c constraints.txt ".[dev,gguf]"
 }
 
 if [[ ! -x "$bin/python" ]]; then

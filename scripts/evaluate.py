@@ -18,6 +18,7 @@ from coplay.scripts.entrants import contestant, run_folder
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
 from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
+from coplay.training.seats import may_play
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,7 +68,7 @@ def _evaluate_each(
     found = {}
     for entrant in entrants:
         results = evaluate_entrant(entrant, against=against, games=games, seed=seed)
-        found[entrant] = [result.model_dump() for result in results]
+        found[entrant] = [result.model_dump(exclude_defaults=True) for result in results]
         print_results(entrant, results)
     return found
 
@@ -84,7 +85,10 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int, seed: int) -> list[Result]:
-    """Self-play and play against each named opponent, in the entrant's own game."""
+    """Self-play and play against each named opponent, in the entrant's own game.
+
+    In a mixture, in each of its parts and in what is held out, where the opponent has rules for them.
+    """
     run, iteration, named = parse_entrant(entrant)
     folder = run_folder(run)
     config = read_config(folder)
@@ -116,17 +120,26 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
         own = chosen
     names = config.evaluate.anchors if against is None else against
     first = game.spec.players[0]
-    anchors = [
-        replace(contestant(name, game=game.name, player=first, run_seed=seed), name=name)
-        for name in dict.fromkeys(names)
-    ]
-    return evaluate(game, pairings(game.spec.players, own, home, anchors), games=games, seed=seed)
+    asked = config.exams()
+    anchors = []
+    for name in dict.fromkeys(names):
+        kind = next((exam.kind for exam in asked if may_play(name, exam.kind)), game.name)
+        anchors.append(replace(contestant(name, game=kind, player=first, run_seed=seed), name=name))
+    results = []
+    for exam in asked:
+        able = [anchor for anchor in anchors if may_play(anchor.name, exam.kind)]
+        met = pairings(game.spec.players, own, home, able)
+        found = evaluate(exam.games, met, games=games, seed=seed)
+        results += [result.model_copy(update={"game": exam.name}) for result in found]
+    return results
 
 
 def print_results(title: str, results: Sequence[Result]) -> None:
     """One table: returns a tick with 95 % intervals over games, cooperation, malformed share."""
     table = Table(title=f"{title}: mean [95 % bootstrap interval over games], return per round")
+    several = any(result.game for result in results)
     for heading in (
+        *["game"] * several,
         "opponent",
         "own return",
         "opponent's return",
@@ -135,9 +148,10 @@ def print_results(title: str, results: Sequence[Result]) -> None:
         "games",
         "failed",
     ):
-        table.add_column(heading, justify="left" if heading == "opponent" else "right")
+        table.add_column(heading, justify="left" if heading in ("game", "opponent") else "right")
     for result in results:
         table.add_row(
+            *[result.game] * several,
             result.opponent,
             str(result.own),
             str(result.other) if result.other else "",

@@ -15,15 +15,15 @@ CI = os.environ.get("CI") == "true"
 settings.register_profile("coplay", deadline=None, derandomize=CI)
 settings.load_profile("coplay")
 
-# Fakes of both halves; test folders are no packages.
-for folder in ("rollout_tree", "training/helpers"):
+# Fakes of both halves, and what tests of games share; test folders are no packages.
+for folder in ("games", "rollout_tree", "training/helpers"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 SUITES = ("axelrod", "pettingzoo", "pyspiel", "textarena")
 INSTALL = {
     "playwright": "pip install -c constraints.txt playwright",
     "pyspiel": "pip install -c constraints.txt open-spiel",
-    "pettingzoo": "pip install -c constraints.txt pettingzoo",
+    **dict.fromkeys(("pettingzoo", "pygame"), "pip install -c constraints.txt pettingzoo pygame-ce"),
     **dict.fromkeys(
         ("duckdb", "polars", "pandas", "datasets"),
         "pip install -c constraints.txt duckdb polars pandas datasets",

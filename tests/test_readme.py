@@ -47,6 +47,8 @@ def test_configuration_when_read_then_a_valid_run() -> None:
     assert runs
     for table in runs:
         RunConfig.model_validate(table)
+    (mixed,) = [table for table in tables if "mixture" in table]
+    assert len(RunConfig.model_validate(runs[0] | mixed).make_mixture().variants) == 10
 
 
 def test_iterations_when_named_in_commands_then_the_run_keeps_them() -> None:

@@ -119,9 +119,10 @@ def group_relative(
     return centred / torch.where(size > 0, size, torch.ones_like(size))
 
 
-def running_mean_key(player: str, opponents: Sequence[str]) -> str:
-    """The key of a running mean: one player against these opponents, as JSON text."""
-    return json.dumps([player, *opponents], ensure_ascii=False)
+def running_mean_key(player: str, opponents: Sequence[str], game: str | None = None) -> str:
+    """The key of a running mean: one player against these opponents (in one game of a mixture), as JSON text."""
+    named: list[object] = [player, *opponents]
+    return json.dumps(named if game is None else [*named, {"game": game}], ensure_ascii=False)
 
 
 def running_mean_baseline(

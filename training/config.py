@@ -3,7 +3,7 @@
 import re
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from coplay.agents.language import SamplingSettings
 from coplay.agents.settings import (
@@ -13,10 +13,11 @@ from coplay.agents.settings import (
     PolicySettings,
     Settings,
 )
-from coplay.games import Game, GameParameters
+from coplay.games import Game, GameParameters, Mixture
 from coplay.games.registry import game_class
 from coplay.training.branching import BranchingSettings, check_branching, check_past
-from coplay.training.messages import ConfigError, explain
+from coplay.training.messages import ConfigError
+from coplay.training.mixtures import Exam, GamesEntry, HasChance, MixtureEntry, exams, make_mixture, read_game
 from coplay.training.schedules import Constant, LearningRate, Schedule
 from coplay.training.schemes import EstimatorSettings, Independent, ReturnsEstimator, ShapingSettings
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
@@ -145,9 +146,11 @@ class EvaluateSettings(Settings):
     every: int = Field(0, ge=0)
     """Evaluate after every n-th update, and at start and end; 0 = never."""
     anchors: tuple[str, ...] = ()
-    """Scripted agents to meet, besides self-play."""
+    """Scripted agents to meet, besides self-play; in a mixture each in the games that it has rules for."""
     num_games: int = Field(32, ge=1)
-    """Games per pairing and seat."""
+    """Games per pairing and seat, and of a mixture per part."""
+    held_out: tuple[GamesEntry, ...] = ()
+    """Games that are evaluated and never trained on."""
 
 
 class RunConfig(Settings):
@@ -158,7 +161,9 @@ class RunConfig(Settings):
     seed: int = Field(1, ge=0)
     """All luck of the run is a function of it."""
     game: SerializeAsAny[GameParameters]
-    """Kind and parameters of the game."""
+    """Kind and parameters of the game; of a mixture, what its parts have in common."""
+    mixture: tuple[MixtureEntry, ...] = ()
+    """Parts by weight, of which each group plays one; none: every group plays section `game`."""
     agents: AgentsSettings = AgentsSettings()
     collect: CollectSettings = CollectSettings()
     estimator: EstimatorSettings = ReturnsEstimator()
@@ -171,21 +176,15 @@ class RunConfig(Settings):
     @field_validator("game", mode="before")
     @classmethod
     def _find_game(cls, value: Any) -> Any:
-        if isinstance(value, GameParameters):
-            return value
-        if not isinstance(value, dict) or "kind" not in value:
-            raise ConfigError(f"section 'game' is {value!r}; expected a table with a 'kind' and parameters")
-        parameters = game_class(value["kind"]).Parameters
-        try:
-            return parameters(**value)
-        except ValidationError as error:
-            raise ConfigError(explain(error, parameters, prefix="game")) from None
+        return read_game(value, "game")
 
     @model_validator(mode="after")
     def _check_seats(self) -> "RunConfig":
         agents, game = self.agents, self.make_game()
-        check_seats(agents.seats, policies=agents.policies, players=game.spec.players, game=type(game).name)
-        check_anchors(self.evaluate.anchors, game=type(game).name)
+        kinds = [exam.kind for exam in self.exams()]
+        for kind in dict.fromkeys([type(game).name, *kinds]):
+            check_seats(agents.seats, policies=agents.policies, players=game.spec.players, game=kind)
+        check_anchors(self.evaluate.anchors, games=kinds)
         if not any(
             self.agents.policies[name].trained
             for name in self.seats().values()
@@ -211,9 +210,21 @@ class RunConfig(Settings):
         return self
 
     def make_game(self) -> Game[Any]:
-        """The game this run plays."""
+        """The game of section `game`: the one this run plays, if it plays no mixture."""
         kind: str = self.game.kind  # type: ignore[attr-defined]
         return game_class(kind)(self.game)
+
+    def make_mixture(self) -> Mixture:
+        """What this run plays."""
+        return make_mixture(self.game, self.mixture)
+
+    def has_chance(self) -> HasChance:
+        """Whether the game has luck; of a mixture, by label."""
+        return self.make_mixture().has_chance if self.mixture else self.make_game().spec.has_chance
+
+    def exams(self) -> tuple[Exam, ...]:
+        """What an evaluation of this run plays."""
+        return exams(self.game, self.mixture, self.evaluate.held_out)
 
     def seats(self) -> dict[str, str]:
         """Who holds each seat, in the game's order of players."""

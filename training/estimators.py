@@ -189,8 +189,12 @@ def _alone(table: TickTable) -> Tensor:
 
 
 def mean_keys(table: TickTable) -> list[str]:
-    """Key of each path's running mean: the player and the names of his opponents, versions left out."""
+    """Key of each path's running mean: the player and the names of his opponents, versions left out.
+
+    In a mixture, what he plays too.
+    """
+    games = (None,) * len(table.keys) if table.games is None else table.games
     return [
-        running_mean_key(key.player, [policy.partition("@")[0] for policy in others.split("+")])
-        for key, others in zip(table.keys, table.opponents, strict=True)
+        running_mean_key(key.player, [policy.partition("@")[0] for policy in others.split("+")], game)
+        for key, others, game in zip(table.keys, table.opponents, games, strict=True)
     ]

@@ -10,13 +10,13 @@ from pydantic import BaseModel
 from scipy import stats
 
 from coplay.agents.base import AgentFactory
-from coplay.games import Game, derive_seed
+from coplay.games import Game, Mixture, derive_seed
 from coplay.rollout_tree import (
     CollectPlan,
     RolloutTree,
     behaviour_rates,
     collect_sync,
-    plan_episodes,
+    plan_mixture,
     returns,
 )
 
@@ -69,6 +69,8 @@ class Result(BaseModel):
     """Share of own moves that are the game's first-named (cooperative) one; None where moves have no such name."""
     malformed: float
     """Share of own replies that were no moves."""
+    game: str = ""
+    """The part of a mixture, or what was held out; empty: the game of the run."""
 
 
 def pairings(
@@ -94,18 +96,21 @@ def pairings(
 
 
 def evaluate(
-    game: Game[Any], asked: Sequence[Pairing], *, games: int, seed: int, iteration: int = 0
+    game: Game[Any] | Mixture, asked: Sequence[Pairing], *, games: int, seed: int, iteration: int = 0
 ) -> list[Result]:
     """Play every pairing in `games` games of the same luck and sum up; rows in the order asked.
+
+    Of a mixture every pairing plays the same variants.
 
     Raises:
         TooManyFailedEpisodes: if more than half of all games fail.
         RuntimeError: if no game against someone comes to its end.
     """
+    mixture = game if isinstance(game, Mixture) else Mixture.of(game)
     episodes = []
     for place, pairing in enumerate(asked):
-        planned = plan_episodes(
-            game,
+        planned = plan_mixture(
+            mixture,
             run_seed=derive_seed(seed, "evaluate"),
             iteration=iteration,
             num_groups=games,
@@ -114,7 +119,9 @@ def evaluate(
             seat_names={player: contestant.label for player, contestant in pairing.seats.items()},
         )
         episodes += [replace(plan, episode=f"evaluate/{place:03d}/{plan.episode}") for plan in planned]
-    trees = collect_sync(CollectPlan(game=game, episodes=tuple(episodes), max_failed_share=0.5))
+    trees = collect_sync(
+        CollectPlan(game=mixture.variants[0].game, episodes=tuple(episodes), max_failed_share=0.5)
+    )
     by_place: dict[int, list[RolloutTree]] = {}
     for tree in trees:
         by_place.setdefault(int(tree.episode.split("/")[1]), []).append(tree)

@@ -1,7 +1,7 @@
 """From trajectories to tensors: rewards per tick, token rows for a policy, reading points for a critic."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from coplay.agents.constraint import TokenTrie
 from coplay.games import Grammar
 from coplay.rollout_tree import Forked, RolloutTree, Trajectory, Turn, branch_trajectories, build_trajectories
 from coplay.training.draws import AllowedSets
+from coplay.training.mixtures import HasChance
 from coplay.training.records import ForkPlace, PathKey, TickTable, TokenBatch, TurnTable, ValueBatch
 
 TrieOf = Callable[[Grammar], TokenTrie | None]
@@ -42,12 +43,15 @@ def in_table_order(trajectories: Iterable[Trajectory], table: TickTable) -> tupl
     return tuple(by_key[key] for key in table.keys)
 
 
-def tick_table(trajectories: Sequence[Trajectory], *, reward_scale: float, has_chance: bool) -> TickTable:
+def tick_table(
+    trajectories: Sequence[Trajectory], *, reward_scale: float, has_chance: HasChance
+) -> TickTable:
     """Lay out B trajectories by tick.
 
-    Rule 1: a group is (luck, seat, own policy, opponents). Without chance all equally seated games of the batch are
-    one group.
+    Rule 1: a group is (luck, seat, own policy, opponents), in a mixture of one game under the same parameters. Without
+    chance all equally seated games of the batch are one group.
     """
+    mixed = isinstance(has_chance, Mapping)
     num_ticks = max((t.num_ticks for t in trajectories), default=0)
     shape = (len(trajectories), num_ticks)
     rewards, mask, acted = np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
@@ -57,36 +61,48 @@ def tick_table(trajectories: Sequence[Trajectory], *, reward_scale: float, has_c
         rewards[row, :ticks] = trajectory.rewards
         mask[row, :ticks] = True
         acted[row, :ticks] = trajectory.acted
-        lucks.append(trajectory.group if has_chance else "")
+        lucky = has_chance[trajectory.game] if isinstance(has_chance, Mapping) else has_chance
+        lucks.append(trajectory.group if lucky else "")
         opponents.append("+".join(trajectory.opponents))
     keys = tuple(path_key(t) for t in trajectories)
     policies = tuple(t.policy for t in trajectories)
+    games = tuple(t.game for t in trajectories) if mixed else None
     return TickTable(
         keys=keys,
         policies=policies,
         opponents=tuple(opponents),
-        group_ids=_group_ids(lucks, keys, policies, opponents),
+        group_ids=_group_ids(lucks, keys, policies, opponents, games),
         rewards=torch.from_numpy(rewards / reward_scale),
         mask=torch.from_numpy(mask),
         acted=torch.from_numpy(acted),
         truncated=torch.tensor([t.truncated for t in trajectories], dtype=torch.bool),
+        games=games,
         turns=_turn_table(trajectories),
     )
 
 
 def ungrouped(table: TickTable) -> TickTable:
-    """The same rows as if the game had no chance: all equally seated games are one group, whatever their luck."""
+    """The same rows as if no game had chance: equally seated plays of a game are one group, whatever their luck."""
     luck = [""] * len(table.keys)
-    return replace(table, group_ids=_group_ids(luck, table.keys, table.policies, table.opponents))
+    ids = _group_ids(luck, table.keys, table.policies, table.opponents, table.games)
+    return replace(table, group_ids=ids)
 
 
 def _group_ids(
-    lucks: Sequence[str], keys: Sequence[PathKey], policies: Sequence[str], opponents: Sequence[str]
+    lucks: Sequence[str],
+    keys: Sequence[PathKey],
+    policies: Sequence[str],
+    opponents: Sequence[str],
+    games: Sequence[str] | None,
 ) -> torch.Tensor:
-    """(B,) rows with the same luck, seat, own policy and opponents share a number (rule 1)."""
-    names: dict[tuple[str, str, str, str], int] = {}
-    rows = zip(lucks, keys, policies, opponents, strict=True)
-    ids = [names.setdefault((luck, key.player, own, others), len(names)) for luck, key, own, others in rows]
+    """(B,) rows with the same game, luck, seat, own policy and opponents share a number (rule 1)."""
+    names: dict[tuple[str, ...], int] = {}
+    played = ("",) * len(keys) if games is None else games
+    rows = zip(lucks, keys, policies, opponents, played, strict=True)
+    ids = [
+        names.setdefault((luck, key.player, own, others, game), len(names))
+        for luck, key, own, others, game in rows
+    ]
     return torch.tensor(ids, dtype=torch.long)
 
 

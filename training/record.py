@@ -26,6 +26,7 @@ from coplay.training.inner_expectation import Beside
 from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
+from coplay.training.seats import may_play
 from coplay.training.trainer import Done
 from coplay.training.variance import variance_report
 
@@ -139,14 +140,20 @@ def evaluate_run(run: Run) -> None:
     anchors = [
         Contestant(label=name, factory=run.factory(name, run_seed=seed)) for name in config.evaluate.anchors
     ]
-    asked = pairings(run.game.spec.players, own, home, anchors)
-    results = evaluate(run.game, asked, games=config.evaluate.num_games, seed=seed)
+    results, trained_on = [], []
+    for exam in config.exams():
+        able = [anchor for anchor in anchors if may_play(anchor.label, exam.kind)]
+        asked = pairings(run.game.spec.players, own, home, able)
+        found = evaluate(exam.games, asked, games=config.evaluate.num_games, seed=seed)
+        results += [result.model_copy(update={"game": exam.name}) for result in found]
+        trained_on += [] if exam.held_out else found
     run.engine.clear()
     state = run.state
     history = [entry for entry in state.history if entry["update"] != update]
-    history.append({"update": update, "results": [result.model_dump() for result in results]})
+    told = [result.model_dump(exclude_defaults=True) for result in results]
+    history.append({"update": update, "results": told})
     changes: dict[str, object] = {"history": history}
-    reached = score(results)
+    reached = score(trained_on)
     if state.best_score is None or reached > state.best_score:
         changes |= {"best_score": reached, "best_update": update}
     run.state = state.model_copy(update=changes)
@@ -169,14 +176,19 @@ def iteration_metrics(
 ) -> dict[str, float]:
     """How the games went, per player and never averaged over seats where that cancels, and what each step did."""
     games = prefixed("rollout", summary(trees))
-    names = [trainer.policy.name for trainer in run.trainers]
-    skipped = {f"policy/{name}/skipped": float(name not in done) for name in names}
+    if run.config.mixture:
+        names = {variant.label: variant.name for variant in run.mixture.variants}
+        for part in run.mixture.names:
+            own = [tree for tree in trees if names[tree.game] == part]
+            games |= prefixed(f"rollout/game/{part}", summary(own)) if own else {}
+    policies = [trainer.policy.name for trainer in run.trainers]
+    skipped = {f"policy/{name}/skipped": float(name not in done) for name in policies}
     steps = [prefixed(f"policy/{name}", one.result.metrics) for name, one in done.items()]
     spread = variance_report(
         table,
         advantages,
         done,
         discount=run.config.estimator.discount,
-        has_chance=run.game.spec.has_chance,
+        has_chance=run.config.has_chance(),
     )
     return merged([games, advantages.metrics, spread, skipped, *steps])

@@ -70,6 +70,8 @@ class TickTable:
     """(B, S) True where the player has sampled tokens."""
     truncated: Tensor
     """(B,) True if values beyond the last tick count."""
+    games: tuple[str, ...] | None = None
+    """What each row plays, in a mixture; None: all rows play one game."""
     turns: TurnTable | None = None
     """Where branches are among the paths."""
 

@@ -112,7 +112,7 @@ def recredit(
         ConfigError: if the settings need readings of a critic and the run had none, or train on branches and the run
             did not, or the reverse.
     """
-    settings, game = config.estimator, config.make_game()
+    settings, players = config.estimator, config.make_game().spec.players
     kinds = [one.estimator.kind for one in (config, stored.config)]
     if kinds.count("branches") == 1:
         raise ConfigError(
@@ -120,7 +120,7 @@ def recredit(
             " 'branches' for both or for neither"
         )
     table = tick_table(
-        stored.trajectories, reward_scale=settings.reward_scale, has_chance=game.spec.has_chance
+        stored.trajectories, reward_scale=settings.reward_scale, has_chance=config.has_chance()
     )
     rescale = stored.config.estimator.reward_scale / settings.reward_scale
     means = _running_means(table, stored.known, rescale)
@@ -143,9 +143,7 @@ def recredit(
             reward_scale=settings.reward_scale,
             entropy_mask_regex=config.objective.entropy_mask_regex,
         )
-        ticks[name] = shape_ticks(
-            config, label, game.spec.players, table, normalised, packets, update=stored.number
-        )
+        ticks[name] = shape_ticks(config, label, players, table, normalised, packets, update=stored.number)
         if batch is not None:
             credits[name] = make_credit(config, table, normalised, batch, ticks[name])
     return Recredited(
@@ -173,9 +171,7 @@ def _with_past(
     trains = isinstance(settings, BranchesEstimator)
     paths, beside = () if trains else paths_beside(stored.trees), None
     if paths:
-        branches = tick_table(
-            paths, reward_scale=settings.reward_scale, has_chance=config.make_game().spec.has_chance
-        )
+        branches = tick_table(paths, reward_scale=settings.reward_scale, has_chance=config.has_chance())
         values = None
         if isinstance(settings, CriticEstimator):
             known = all(key in stored.known for key in branches.keys)

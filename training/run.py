@@ -19,7 +19,7 @@ from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
-from coplay.games import Chance, Game
+from coplay.games import Chance, Game, Mixture
 from coplay.training.checkpoint import (
     CheckpointError,
     LoopState,
@@ -61,7 +61,10 @@ class Run:
         self.config = config
         self.folder = folder
         self.game: Game[Any] = config.make_game()
-        check_critic(self.game, config)
+        """Of section `game`; its players are those of the whole mixture."""
+        self.mixture: Mixture = config.make_mixture()
+        for variant in self.mixture.variants:
+            check_critic(variant.game, config)
         needs_reference = config.objective.kl_coefficient > 0
         self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
         self.policies: dict[str, Policy] = build_policies(

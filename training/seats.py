@@ -1,6 +1,6 @@
 """Who may sit where: the names in a configuration, held against its game before anything is loaded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from coplay.agents.named import is_named, library_of, named_agent, named_players, plays
 from coplay.agents.scripted import SCRIPTED, UnknownAgentError
@@ -40,14 +40,20 @@ def check_seats(
             check_plays(agent, game, f"agents.seats.{player}")
 
 
-def check_anchors(anchors: Iterable[str], *, game: str) -> None:
-    """Refuse anchors that are no scripted agents or cannot play the game."""
+def check_anchors(anchors: Iterable[str], *, games: Sequence[str]) -> None:
+    """Refuse anchors that are no scripted agents or can play none of the games."""
     for anchor in anchors:
         if not is_named(anchor):
             raise ConfigError(
                 f"'evaluate.anchors' names {anchor!r}, no scripted agent{nearest(anchor, SCRIPTED)}"
             )
-        check_plays(anchor, game, "evaluate.anchors")
+        able = next((game for game in games if plays(anchor, game)), games[0])
+        check_plays(anchor, able, "evaluate.anchors")
+
+
+def may_play(agent: str, game: str) -> bool:
+    """True if an agent can play a game; only those without weights may lack a rule for it."""
+    return not is_named(agent) or plays(agent, game)
 
 
 def check_plays(agent: str, game: str, where: str) -> None:

@@ -15,7 +15,7 @@ from coplay.rollout_tree import (
     ValueReader,
     ValueRow,
     collect_sync,
-    plan_episodes,
+    plan_mixture,
 )
 from coplay.training.critic_updates import critic_step, critic_values, read_rows
 from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
@@ -88,8 +88,8 @@ class Reading:
 def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
     """Play one iteration's games with the current policies; the engine's caches die with it."""
     collect, seats = run.config.collect, run.config.seats()
-    episodes = plan_episodes(
-        run.game,
+    episodes = plan_mixture(
+        run.mixture,
         run_seed=run.config.seed,
         iteration=update,
         num_groups=collect.num_groups,
@@ -125,7 +125,7 @@ def _value_reader(run: Run) -> ValueReader | None:
 def lay_out(run: Run, trajectories: Sequence[Trajectory]) -> TickTable:
     """Every player's rewards by tick, scaled."""
     scale = run.config.estimator.reward_scale
-    return tick_table(trajectories, reward_scale=scale, has_chance=run.game.spec.has_chance)
+    return tick_table(trajectories, reward_scale=scale, has_chance=run.config.has_chance())
 
 
 def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) -> Reading:

@@ -19,6 +19,7 @@ from coplay.training.baselines import group_relative, leave_one_out
 from coplay.training.credit import discounted_returns
 from coplay.training.extract import ungrouped
 from coplay.training.masked import keep, masked_std, masked_sum, segment_sum
+from coplay.training.mixtures import HasChance
 from coplay.training.records import Estimate, TickTable, TokenBatch
 from coplay.training.trainer import Done
 
@@ -48,7 +49,7 @@ class MainLines:
 
 
 def variance_report(
-    table: TickTable, estimate: Estimate, done: Mapping[str, Done], *, discount: float, has_chance: bool
+    table: TickTable, estimate: Estimate, done: Mapping[str, Done], *, discount: float, has_chance: HasChance
 ) -> dict[str, float]:
     """Variance of returns by player, and of the gradient's scalar by policy; NaN where it cannot be known.
 
@@ -101,11 +102,15 @@ def main_lines(table: TickTable, *, discount: float) -> MainLines:
     )
 
 
-def luck_units(table: TickTable, *, has_chance: bool) -> Tensor:
+def luck_units(table: TickTable, *, has_chance: HasChance) -> Tensor:
     """(B,) what is independent of all else: the games of one luck, of all seats; without chance each game alone."""
     units: dict[str, int] = {}
     for row, (key, group) in enumerate(zip(table.keys, table.group_ids.tolist(), strict=True)):
-        units.setdefault(key.episode, group if has_chance else row)
+        lucky = has_chance
+        if isinstance(has_chance, Mapping):
+            assert table.games is not None
+            lucky = has_chance[table.games[row]]
+        units.setdefault(key.episode, group if lucky else len(table.keys) + row)
     return torch.tensor([units[key.episode] for key in table.keys], dtype=torch.long)
 
 

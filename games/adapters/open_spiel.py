@@ -12,13 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from coplay.games.adapters.open_spiel_library import (
-    draw_outcome,
-    load_game,
-    needs_seed,
-    seat_names,
-    which_strings,
-)
+from coplay.games.adapters.open_spiel_library import draw_outcome, load_game, needs_seed, which_strings
+from coplay.games.adapters.seats import seat_names
 from coplay.games.answers import wrap_answer
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance

@@ -8,7 +8,6 @@ from typing import Any
 from coplay.games.chance import Chance
 from coplay.games.names import nearest
 
-NAMES = ("Ada", "Bo", "Cy", "Di", "Ed", "Flo", "Gus", "Hal", "Ida", "Jo")
 MAX_DENOMINATOR = 10_000
 """Chances are drawn as whole numbers if they are fractions of at most this."""
 
@@ -97,14 +96,3 @@ def which_strings(spiel: Any, kind: Any, load: str, wanted: str | None) -> str:
             f" {' or '.join(repr(name) for name in order if offered[name]) or 'another game'}"
         )
     return found[0]
-
-
-def seat_names(players: tuple[str, ...], number: int, load: str) -> tuple[str, ...]:
-    """Names of all seats: those given, or ours.
-
-    Raises:
-        ValueError: if not as many as there are seats are given.
-    """
-    if players and len(players) != number:
-        raise ValueError(f"players {players!r} for {load!r}; expected {number} names, or none")
-    return players or (*NAMES, *(f"P{seat}" for seat in range(len(NAMES), number)))[:number]

@@ -42,6 +42,11 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
             "num_rounds": 3,
         },
     ),
+    "iterated_matrix_counterbalanced": (
+        "iterated_matrix",
+        TWO,
+        {"num_rounds": 3, "moves": ("B", "A"), "listed": "reversed", "players": ("Bo", "Ada")},
+    ),
     "split": ("split", SPLIT_TWO, {"num_rounds": 3}),
     "split_three": (
         "split",

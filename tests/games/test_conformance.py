@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from shipped_games import SHIPPED
 
-from coplay.games import available_games, game_class, make_game
+from coplay.games import game_class, make_game
 from coplay.games.conformance import RULES, check_game, load_game, stable_wording
 from coplay.games.conformance_rules import Exhibit
 from coplay.games.conformance_secrets import leaves, number_words
@@ -31,12 +32,6 @@ def load(name: str) -> ModuleType:
 
 faulty: Any = load("faulty_games")
 FAULTY = [(rule, game) for rule, games in faulty.FAULTY.items() for game in games]
-SHIPPED = [
-    pytest.param(name, marks=pytest.mark.games)
-    if game_class(name).__module__.startswith("coplay.games.adapters")
-    else name
-    for name in available_games()
-]
 MORE: list[tuple[str, dict[str, Any]]] = load("test_contract").CASES
 
 

@@ -1,13 +1,14 @@
 """Iterated matrix games: payoffs, reference returns, luck, wordings (MATH.md 2.1; B51–B55, B58)."""
 
 import itertools
+import re
 import time
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from coplay.games import Chance, Game, GameParameterError, Malformed, Move, make_game
+from coplay.games import Chance, Choice, Game, GameParameterError, Malformed, Move, make_game
 from coplay.games.iterated_matrix_presets import PRESETS
 
 NAMES = ("always_cooperate", "always_defect", "tit_for_tat", "grim", "win_stay_lose_shift")
@@ -306,3 +307,62 @@ def test_moves_when_named_by_the_player_then_used_everywhere(scripted: ModuleTyp
     game = make_game("iterated_matrix", moves=("trust me", "betray"), wording="terse")
     assert scripted.totals(game, {"Ada": "always_defect", "Bo": "tit_for_tat"}) == {"Ada": 14, "Bo": 9}
     assert game.observe(game.initial_state(Chance(0)), "Bo").grammar.labels() == ("trust me", "betray")
+
+
+def pays_read(text: str, moves: tuple[str, str]) -> dict[tuple[str, str], tuple[str, str]]:
+    """The table as a reader of the rules knows it: in each line two moves, then two numbers, own ones first."""
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("- "):
+            words = re.findall(r"[\w.]+", line)
+            own, other = [word for word in words if word in moves]
+            found[own, other] = tuple([word for word in words if word.isdecimal()])
+    return found
+
+
+@pytest.mark.parametrize("phrasing", ["plain", "friendly", "formal"])
+@pytest.mark.parametrize("players", [("Ada", "Bo"), ("Bo", "Ada"), ("Ada", "Bo", "Cy")])
+@pytest.mark.parametrize("stay", [None, 0.25])
+def test_phrasings_when_read_then_all_tell_the_same_facts(
+    phrasing: str, players: tuple[str, ...], stay: float | None
+) -> None:
+    game = make_game(
+        "iterated_matrix",
+        phrasing=phrasing,
+        players=players,
+        moves=("X", "Y"),
+        num_rounds=7,
+        continuation_probability=stay,
+    )
+    system = game.observe(game.initial_state(Chance(0)), players[0]).system
+    told = {("X", "X"): ("3", "3"), ("X", "Y"): ("0", "5"), ("Y", "X"): ("5", "0"), ("Y", "Y"): ("1", "1")}
+    assert pays_read(system, ("X", "Y")) == told
+    for fact in (*players, "X, Y", " 7", "<move>", "Y.", *["0.25"] * (stay is not None)):
+        assert fact in system, (fact, system)
+    assert ("mean" in system) == (len(players) > 2)
+
+
+def test_counterbalancing_when_listed_in_reverse_then_the_text_turns_and_the_game_stays() -> None:
+    plain = make_game("iterated_matrix", wording="terse")
+    turned = make_game("iterated_matrix", wording="terse", moves=("B", "A"), listed="reversed")
+    assert (
+        turned.observe(turned.initial_state(Chance(0)), "Ada").system
+        == "A A 1 1 A B 5 0 B A 0 5 B B 3 3 x 10"
+    )
+    for cooperate, defect, game in (("A", "B", plain), ("B", "A", turned)):
+        state = game.initial_state(Chance(0))
+        assert game.observe(state, "Ada").facts["cooperate"] == {"Ada": cooperate, "Bo": cooperate}
+        assert game.observe(state, "Ada").facts["moves"] == [cooperate, defect]
+        assert isinstance(grammar := game.observe(state, "Ada").grammar, Choice)
+        assert grammar.options == ("A", "B")
+        _, outcome = game.step(
+            state,
+            {"Ada": Move(value=defect, text=defect), "Bo": Malformed(reason="empty", text="")},
+            Chance(0),
+        )
+        assert outcome.rewards == {"Ada": 1.0, "Bo": 1.0}, "a malformed reply still is the last of the table"
+
+
+def test_phrasing_when_terse_then_refused() -> None:
+    with pytest.raises(ValueError, match="expected 'plain', or wording = 'full'"):
+        make_game("iterated_matrix", wording="terse", phrasing="formal")

@@ -14,6 +14,7 @@ from coplay.games import Chance, Game, GameParameterError, Malformed, make_game
 from coplay.games.adapters.open_spiel import OpenSpielState
 from coplay.games.adapters.open_spiel_library import draw_outcome
 from coplay.games.chance_outcomes import EnumerationError, chance_outcomes
+from coplay.games.conformance import check_game
 from coplay.games.game_tree import game_tree
 from coplay.games.optional import MissingLibraryError
 from coplay.games.solve import exploitability, nash_conv, uniform, values
@@ -253,6 +254,13 @@ def test_fork_when_made_anywhere_then_the_same_as_a_replay_and_siblings_live_on(
     for number, (state, moves, after) in reversed(list(enumerate(path, 1))):
         assert fresh.step(state, moves, Chance(9, number)) == after
         assert hash(fresh.decode(fresh.encode(state))) == hash(state)
+
+
+@needs_library
+@pytest.mark.parametrize("wording", ["full", "terse"])
+@pytest.mark.parametrize("load", ["leduc_poker", "negotiation", "markov_soccer(horizon=20)"])
+def test_conformance_kit_when_run_then_finds_nothing(load: str, wording: str) -> None:
+    assert check_game(make_game("open_spiel", load=load, wording=wording)) == ()
 
 
 @needs_library

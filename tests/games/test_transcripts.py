@@ -9,6 +9,7 @@ CASES = (
     "iterated_matrix_three",
     "iterated_matrix_cake",
     "iterated_matrix_ordinal",
+    "iterated_matrix_counterbalanced",
     "split",
     "split_three",
     "split_exchange",
