@@ -94,14 +94,14 @@ def _tell(done: int) -> None:
 
 def headline(config: RunConfig, batches: int) -> list[str]:
     """What is played, in lines."""
-    collect, game = config.collect, config.make_game()
+    collect, mixture = config.collect, config.make_mixture()
     assert collect.branching is not None
     shape = f"{collect.num_groups} groups of {collect.group_size} games"
     lines = [
-        f"{batches} batches of {shape} of {type(game).name}, seed {config.seed}, weights as they start",
+        f"{batches} batches of {shape} of {', '.join(mixture.names)}, seed {config.seed}, weights as they start",
         f"branches: share {collect.branching.share:g} of replies, {collect.branching.num_alternatives} more each",
     ]
-    if not game.spec.has_chance:
+    if not any(mixture.has_chance.values()):
         lines.append("a game without chance is one group: ungrouped and groups are the same by construction")
     return lines
 

@@ -273,3 +273,34 @@ def test_settings_when_there_is_no_mixture_then_the_game_alone(tmp_path: Path) -
     assert SETTINGS["game"]["num_rounds"] == config.make_mixture().variants[0].game.spec.max_steps
     assert config.has_chance() is False
     assert [exam.name for exam in config.exams()] == [""]
+
+
+def cooperation(folder: Path, mixture: list[dict[str, Any]]) -> float:
+    """After 30 updates in harmony, where the cooperative move is best: its share where B stands for it, held out."""
+    swapped = {"name": "swapped", "game": {"moves": ["B", "A"], "num_rounds": 4}}
+    run = tiny_run(
+        folder,
+        {
+            "game": {"kind": "iterated_matrix", "wording": "terse", "preset": "harmony", "num_rounds": 3},
+            "mixture": mixture,
+            "agents.model": {"kind": "embedded"},
+            "agents.sampling": {"max_new_tokens": 4, "constrained": True},
+            "collect": {"num_groups": 4, "group_size": 16},
+            "estimator": {"kind": "returns", "discount": 0.0},
+            "update": {"num_updates": 30, "lr": 2e-3},
+            "storage.every": 0,
+            "evaluate": {"every": 30, "num_games": 16, "held_out": [swapped]},
+        },
+    )
+    train(run, lambda update, metrics: None)
+    history = json.loads((run.folder / "evaluations.json").read_text())
+    (found,) = [row["cooperation"]["mean"] for row in history[-1]["results"] if row.get("game") == "swapped"]
+    return float(found)
+
+
+def test_learning_when_letters_are_counterbalanced_then_the_game_is_learnt_and_not_the_letter(
+    tmp_path: Path,
+) -> None:
+    mixture = [{"name": "harmony", "vary": {"moves": LETTERS, "listed": ["table", "reversed"]}}]
+    assert cooperation(tmp_path / "mixed", mixture) > 0.9
+    assert cooperation(tmp_path / "one", []) < 0.1, "one wording: its letter is learnt"
