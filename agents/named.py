@@ -28,6 +28,11 @@ LIBRARIES: dict[str, AgentLibrary] = {
         factory="axelrod_agent",
         games=frozenset({"iterated_matrix"}),
     ),
+    "negmas": AgentLibrary(
+        module="coplay.agents.negmas_negotiators",
+        factory="negmas_agent",
+        games=frozenset({"alternating_offers", "ultimatum"}),
+    ),
 }
 
 

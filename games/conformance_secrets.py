@@ -3,8 +3,8 @@
 A private value v of one player that stands in another's text may be there by coincidence: a number of coins, a round.
 So plays under other luck are the control. In one kind of text, at one step and over all steps, let h be the share of
 the plays with v as the value in which v stands there, and h' that of the others: a leak is an h - h' of at least `LEAK`
-on the mean over values, or of `LEAK_OF_ONE` for one value. Plays in which the reader holds the same value himself are
-left out. Numbers count as digits and as words.
+on the mean over values, or of `LEAK_OF_ONE` for one value; and so is a v that always stands there more often where it
+is the value. Plays in which the reader holds the same value himself are left out. Numbers count as digits and as words.
 """
 
 import json
@@ -102,17 +102,14 @@ class Sample:
     play: Play
     step: int
 
-    def holds(self, value: tuple[Spelling, ...]) -> bool:
-        """True if a value stands in the text."""
+    def count(self, value: tuple[Spelling, ...]) -> int:
+        """How often a value stands in the text."""
+        total = 0
         for spelling in value:
-            if len(spelling) == 1 and spelling[0] in self.vocabulary:
-                return True
-            size = len(spelling)
-            if size > 1 and spelling[0] in self.vocabulary:
-                places = range(len(self.told) - size + 1)
-                if any(self.told[place : place + size] == spelling for place in places):
-                    return True
-        return False
+            if spelling[0] in self.vocabulary:
+                places = range(len(self.told) - len(spelling) + 1)
+                total += sum(self.told[place : place + len(spelling)] == spelling for place in places)
+        return total
 
 
 def _parts(seen: Observation) -> dict[str, str]:
@@ -162,19 +159,20 @@ def _leak(samples: list[Sample]) -> Sample | None:
     """A sample whose value stands there because it is the value."""
     gaps: list[float] = []
     witness: Sample | None = None
-    certain = False
+    certain, apart = False, True
     for value in sorted({sample.value for sample in samples}):
-        same = [sample for sample in samples if sample.value == value]
-        others = [sample for sample in samples if sample.value != value]
-        hits = [sample for sample in same if sample.holds(value)]
+        same = [sample.count(value) for sample in samples if sample.value == value]
+        others = [sample.count(value) for sample in samples if sample.value != value]
         if not others:
             continue
-        gap = len(hits) / len(same) - sum(sample.holds(value) for sample in others) / len(others)
+        gap = sum(map(bool, same)) / len(same) - sum(map(bool, others)) / len(others)
         gaps += [gap] * len(same)
-        if hits and gap >= LEAK:
-            witness = witness or hits[0]
-            certain = certain or (gap >= LEAK_OF_ONE and min(len(same), len(others)) >= MIN_OF_ONE)
-    enough = len(gaps) >= MIN_SAMPLES and sum(gaps) / len(gaps) >= LEAK
+        apart = apart and min(same) > max(others)
+        certain = certain or (gap >= LEAK_OF_ONE and min(len(same), len(others)) >= MIN_OF_ONE)
+        if gap >= LEAK or min(same) > max(others):
+            told = (sample for sample in samples if sample.value == value and sample.count(value))
+            witness = witness or next(told)
+    enough = len(gaps) >= MIN_SAMPLES and (apart or sum(gaps) / len(gaps) >= LEAK)
     return witness if enough or certain else None
 
 

@@ -29,6 +29,7 @@ INSTALL = {
         "pip install -c constraints.txt duckdb polars pandas datasets",
     ),
     **dict.fromkeys(("axelrod", "textarena"), "pip install -c constraints.txt '.[games]'"),
+    "negmas": "pip install -c constraints.txt '.[negmas]'",
     **dict.fromkeys(("verifiers", "inspect_ai"), "an environment of its own, as .ci/run makes it"),
 }
 """Packages that tests may ask for with `needs`, and where they come from."""

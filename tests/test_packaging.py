@@ -30,7 +30,7 @@ def pins(name: str) -> dict[str, str]:
 PINS = pins("constraints.txt")
 CUDA_LIBRARIES = ("nvidia-", "cuda-", "triton")
 """What a CUDA build of torch brings along; torch pins these itself."""
-TESTED = ("browser", "data", "dev", "games", "gguf")
+TESTED = ("browser", "data", "dev", "games", "gguf", "negmas")
 """Extras that CI installs."""
 
 

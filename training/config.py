@@ -33,7 +33,7 @@ class AgentsSettings(Settings):
     )
     """Policies by name."""
     seats: dict[str, str] = Field(default_factory=dict)
-    """Player -> policy, scripted agent or `axelrod:NAME`; players not named get the first policy."""
+    """Player -> policy, scripted agent or `library:NAME`; players not named get the first policy."""
     sampling: SamplingSettings = SamplingSettings()
     """How policies sample their replies."""
 

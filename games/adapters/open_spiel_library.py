@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from math import lcm
 from typing import Any
 
@@ -17,21 +18,29 @@ def draw_outcome(outcomes: Sequence[tuple[int, float]], chance: Chance, index: i
     possible = [(action, share) for action, share in outcomes if share > 0]
     if len(possible) == 1:
         return possible[0][0]
-    shares = [Fraction(share).limit_denominator(MAX_DENOMINATOR) for _, share in possible]
-    whole = lcm(*(share.denominator for share in shares))
-    exact = all(abs(float(near) - share) < 1e-12 for near, (_, share) in zip(shares, possible, strict=True))
+    shares = tuple(share for _, share in possible)
+    counts = whole_shares(shares)
     place: float
-    if exact and sum(shares) == 1 and whole <= MAX_DENOMINATOR:
-        weights: list[float] = [int(share * whole) for share in shares]
-        place = chance.integer("chance", whole, index=index)
+    if counts:
+        place = chance.integer("chance", sum(counts), index=index)
     else:
-        weights = [share for _, share in possible]
-        place = chance.uniform("chance", index=index) * sum(weights)
-    for (action, _), weight in zip(possible, weights, strict=True):
+        place = chance.uniform("chance", index=index) * sum(shares)
+    for (action, _), weight in zip(possible, counts or shares, strict=True):
         place -= weight
         if place < 0:
             return action
     return possible[-1][0]
+
+
+@lru_cache(maxsize=256)
+def whole_shares(shares: tuple[float, ...]) -> tuple[int, ...]:
+    """Whole numbers in the proportions of `shares`, if a sum of at most `MAX_DENOMINATOR` is enough; else none."""
+    near = [Fraction(share).limit_denominator(MAX_DENOMINATOR) for share in shares]
+    whole = lcm(*(share.denominator for share in near))
+    exact = all(abs(float(found) - share) < 1e-12 for found, share in zip(near, shares, strict=True))
+    if not exact or sum(near) != 1 or whole > MAX_DENOMINATOR:
+        return ()
+    return tuple(int(share * whole) for share in near)
 
 
 def load_game(spiel: Any, load: str) -> Any:

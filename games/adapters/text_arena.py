@@ -7,15 +7,13 @@ step, as elsewhere, and a branch can draw it afresh. Rewards are the library's, 
 ranks between.
 """
 
-import contextlib
-import io
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from coplay.games.adapters.global_luck import fenced
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
 from coplay.games.encoding import decode_fields, encode_fields
@@ -89,22 +87,6 @@ class View:
     """Of each player; empty before the end."""
     reason: str
     """Why it ended so, in the library's words."""
-
-
-@contextlib.contextmanager
-def fenced(seed: int) -> Iterator[None]:
-    """Seed the global random numbers inside, and leave them, and the standard output, as if nothing had run."""
-    import numpy as np
-
-    python, numpy = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
 
 
 class TextArena(Game[TextArenaState]):

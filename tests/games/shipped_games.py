@@ -2,10 +2,12 @@
 
 import pytest
 
-from coplay.games import available_games
+from coplay.games import available_games, game_class
 
 LIBRARIES = {"open_spiel": ("pyspiel",), "pettingzoo": ("pettingzoo", "pygame"), "text_arena": ("textarena",)}
-SHIPPED = [
-    pytest.param(name, marks=pytest.mark.needs(*LIBRARIES[name])) if name in LIBRARIES else name
+OURS = [
+    name
     for name in available_games()
+    if name not in LIBRARIES and game_class(name).__module__.startswith("coplay.games.")
 ]
+SHIPPED = [*OURS, *(pytest.param(name, marks=pytest.mark.needs(*needs)) for name, needs in LIBRARIES.items())]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 from shipped_games import SHIPPED
 
-from coplay.games import make_game
-from coplay.games.conformance import RULES, check_game, load_game
-from coplay.games.conformance_secrets import number_words
+from coplay.games import game_class, make_game
+from coplay.games.conformance import RULES, check_game, load_game, stable_wording
+from coplay.games.conformance_rules import Exhibit
+from coplay.games.conformance_secrets import leaves, number_words
 from coplay.games.registry import GameRegistrationError
 
 FOLDER = Path(__file__).parent
@@ -57,9 +59,16 @@ def test_correct_game_when_checked_then_no_finding() -> None:
 @pytest.mark.parametrize("wording", ["full", "terse"])
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_game_when_checked_then_no_finding(name: str, wording: str) -> None:
-    game = make_game(name, wording=wording)
-    findings = check_game(game, other_processes=wording == "full")
+    findings = check_game(make_game(name, wording=wording), other_processes=False)
     assert [finding.line() for finding in findings] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_game_when_played_in_other_processes_then_the_same_words(name: str) -> None:
+    game = make_game(name)
+    exhibit = Exhibit(game=game, plays=())
+    assert list(stable_wording(exhibit)) == []
 
 
 @pytest.mark.slow
@@ -71,6 +80,26 @@ def test_shipped_game_when_checked_with_other_parameters_then_no_finding(place: 
         parameters = {"num_rounds": 3, **parameters}
     findings = check_game(make_game(name, **parameters, wording=wording), other_processes=False)
     assert [finding.line() for finding in findings] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["kuhn_poker", "deal_or_no_deal", "buy_sell", "trust_and_split", "bargaining"]
+)
+@pytest.mark.parametrize("place", ["text", "system"])
+def test_shipped_game_when_it_tells_one_player_what_another_holds_then_caught(name: str, place: str) -> None:
+    """Among all the other numbers of a negotiation, and only to one reader, in words."""
+
+    class Leaking(game_class(name)):  # type: ignore[misc]
+        def observe(self, state: Any, player: str) -> Any:
+            seen, owner = super().observe(state, player), self.spec.players[0]
+            if player == owner:
+                return seen
+            held = [value for _, value in leaves(self.private(state, owner))]
+            told = " ".join(number_words(each) if type(each) is int else str(each) for each in held)
+            return replace(seen, **{place: f"{getattr(seen, place)} {told}"})
+
+    told = check_game(Leaking(Leaking.Parameters(wording="terse")), other_processes=False)
+    assert "private_stays_private" in {finding.rule for finding in told}
 
 
 def test_finding_when_several_plays_show_it_then_the_shortest_is_told() -> None:

@@ -9,8 +9,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from shipped_games import OURS
 
-from coplay.games import Chance, Game, Malformed, available_games, derive_seed, make_game
+from coplay.games import Chance, Game, Malformed, derive_seed, make_game
 from coplay.games.adapters import codecs
 from coplay.games.adapters.aec_env import aec_env
 from coplay.games.adapters.codecs import TextCodec, codec_of, register_codec
@@ -18,7 +19,6 @@ from coplay.games.conformance import check_game
 from coplay.games.optional import MissingLibraryError
 
 needs_library = pytest.mark.needs("pettingzoo")
-OURS = [name for name in available_games() if name not in ("open_spiel", "pettingzoo", "plugged")]
 CLASSIC = ("classic/rps-v2", "classic/tictactoe-v3", "classic/connect_four-v3")
 ELIMINATION = "tests/elimination-v0"
 OURS_THERE = "tests/ours-v0"
