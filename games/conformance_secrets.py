@@ -50,12 +50,13 @@ TENS = ["_", "_", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eig
 Spelling = tuple[str, ...]
 """Words in a row."""
 
-_WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+")
+_WORD = re.compile(r"(?<![\w.)-])-\d+(?:\.\d+)?|\d+(?:\.\d+)?|[^\W\d_]+")
+"""A minus belongs to its number, a dash between two things to neither."""
 
 
 def words(text: str) -> Spelling:
     """Numbers and words of a text, in lower case, without punctuation."""
-    return tuple(_WORD.findall(text.casefold()))
+    return tuple(_WORD.findall(text.casefold().replace("\N{MINUS SIGN}", "-")))
 
 
 def number_words(number: int) -> str:
@@ -76,8 +77,10 @@ def spellings(value: Any) -> tuple[Spelling, ...]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ()
     digits = words(number_text(value))
-    whole = abs(int(value)) if float(value).is_integer() else -1
-    return (digits, words(number_words(whole))) if 0 <= whole < 1_000_000 else (digits,)
+    if not float(value).is_integer() or abs(value) >= 1_000_000:
+        return (digits,)
+    sign = "minus " if value < 0 else ""
+    return digits, words(sign + number_words(abs(int(value))))
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

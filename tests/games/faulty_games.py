@@ -261,6 +261,23 @@ class TellsItInFacts(Whisper):
         return super().facts(state, seat) | {"numbers": list(state.secrets)}
 
 
+class Owes(Whisper):
+    """Numbers on both sides of zero, as the values of things one would rather not have."""
+
+    declared: ClassVar[dict[str, Any]] = {"reward_range": (-4.0, 4.0)}
+
+    def secrets(self, chance: Chance) -> tuple[int, ...]:
+        return tuple(number - 5 for number in super().secrets(chance))
+
+
+@breaks("private_stays_private")
+class TellsWhatIsOwed(Owes):
+    """Without the sign it would drown in the other numbers."""
+
+    def text(self, state: State, seat: int) -> str:
+        return f"{super().text(state, seat)} The other has {state.secrets[1 - seat]}. Nobody owes 0, 1, 2, 3 or 4."
+
+
 @breaks("private_stays_private")
 class TellsOnlySevens(Whisper):
     def text(self, state: State, seat: int) -> str:

@@ -51,8 +51,9 @@ def test_faulty_games_when_counted_then_every_rule_has_one() -> None:
     assert {rule for rule, _ in FAULTY} == {rule.__name__ for rule in RULES}
 
 
-def test_correct_game_when_checked_then_no_finding() -> None:
-    game = faulty.Whisper(faulty.WhisperParameters())
+@pytest.mark.parametrize("kind", [faulty.Whisper, faulty.Owes])
+def test_correct_game_when_checked_then_no_finding(kind: type[faulty.Whisper]) -> None:
+    game = kind(faulty.WhisperParameters())
     assert [finding.line() for finding in check_game(game)] == []
 
 
