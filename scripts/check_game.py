@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from coplay.agents.base import Agent, Seat, TurnKey
@@ -32,15 +33,25 @@ def main(arguments: Sequence[str]) -> int:
         if path[0] != "game" or len(path) != 2:
             raise ConfigError(f"unknown flag '--{'.'.join(path)}'; expected --game.parameter")
         parameters[path[1]] = value
-    if ":" in target and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    game = load_game(target, parameters)
-    findings = check_game(game, repliers=scripted_repliers(game))
+    with modules_of_this_folder() if ":" in target else nullcontext():
+        game = load_game(target, parameters)
+        findings = check_game(game, repliers=scripted_repliers(game))
     for finding in findings:
         sys.stdout.write(finding.line() + "\n")
     if not findings:
         sys.stdout.write(f"{game.name}: all {len(RULES)} rules hold\n")
     return 1 if findings else 0
+
+
+@contextmanager
+def modules_of_this_folder() -> Iterator[None]:
+    """Find modules of the current folder inside, and those of before after."""
+    before = list(sys.path)
+    sys.path.insert(0, os.getcwd())
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def scripted_repliers(game: Game[Any]) -> dict[str, Replier]:

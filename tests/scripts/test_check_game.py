@@ -52,8 +52,10 @@ def test_check_game_when_a_rule_is_broken_then_one_line_names_it(
 def test_check_game_when_asked_wrongly_then_one_sentence(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = list(sys.path)
     assert cli.main(["check-game", *arguments]) in (1, 2)
     assert said in capsys.readouterr().err
+    assert sys.path == before, "the folder is looked in for as long as the command runs"
 
 
 @pytest.mark.parametrize("name", SHIPPED)
