@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from coplay.games.replies import number_text
+from coplay.games.sentences import round_opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +93,12 @@ def full_turn(view: OffersView, other: str, num_rounds: int, max_offers: int, re
     """What is new at one turn."""
     lines = []
     if view.starts:
-        lines.append(f"Round {view.number} of {num_rounds}.")
-        if view.last is not None:
-            agreed = "a deal" if view.last[0] else "no deal"
-            lines.append(
-                f"Last round ended in {agreed}; you got {number_text(round(view.last[1], 2))} points."
-            )
+        last = (
+            None
+            if view.last is None
+            else (view.last[0], f"you got {number_text(round(view.last[1], 2))} points")
+        )
+        lines += round_opening(view.number, num_rounds, last)
     if view.offer is None:
         lines.append(f"How many coins do you offer {other}? Reply with {reply}.")
         return "\n".join(lines)

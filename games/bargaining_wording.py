@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from coplay.games.bargaining_parameters import BargainingParameters
 from coplay.games.parameters import join_names
 from coplay.games.replies import number_text, quote_text
+from coplay.games.sentences import heard_from, listed, round_opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +30,6 @@ class BargainingView:
     """True where there is a proposal to accept."""
     last: tuple[bool, float] | None
     """Whether the last round ended in a deal, and the seat's pay; None in the first round."""
-
-
-def listed(items: tuple[str, ...], numbers: tuple[int, ...]) -> str:
-    """`1 books, 0 hats, 2 balls`."""
-    return ", ".join(f"{number} {item}" for item, number in zip(items, numbers, strict=True))
 
 
 def terse_rules(told: BargainingParameters, seat: int, message: str) -> str:
@@ -102,15 +98,13 @@ def full_turn(told: BargainingParameters, view: BargainingView, reply: str) -> s
     other = told.players[1 - view.seat]
     lines = []
     if view.starts:
-        lines.append(f"Round {view.number} of {told.num_rounds}.")
-        if view.last is not None:
-            agreed = "a deal" if view.last[0] else "no deal"
-            lines.append(f"Last round ended in {agreed}; your pay was {_pay(view.last[1])}.")
+        last = None if view.last is None else (view.last[0], f"your pay was {_pay(view.last[1])}")
+        lines += round_opening(view.number, told.num_rounds, last)
         lines.append(f"There are {listed(told.items, view.counts)}.")
         worth = ", ".join(f"{item} {value}" for item, value in zip(told.items, view.values, strict=True))
         lines.append(f"Values of one to you: {worth}.")
     if view.heard is not None:
-        lines.append(f"{other} says: {quote_text(view.heard)}" if view.heard else f"{other} says nothing.")
+        lines.append(heard_from(other, view.heard))
     if view.offer:
         lines.append(f"{other}'s proposal leaves you {listed(told.items, view.offer)}.")
     if view.speaks:

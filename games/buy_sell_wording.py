@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from coplay.games.buy_sell_parameters import BuySellParameters
 from coplay.games.replies import quote_text
+from coplay.games.sentences import heard_from, round_opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +88,11 @@ def full_turn(told: BuySellParameters, view: TradeView, reply: str) -> str:
     other = told.players[1 - view.seat]
     lines = []
     if view.starts:
-        lines.append(f"Round {view.number} of {told.num_rounds}.")
-        if view.last is not None:
-            agreed = "a deal" if view.last[0] else "no deal"
-            lines.append(f"Last round ended in {agreed}; you got {view.last[1]} points.")
+        last = None if view.last is None else (view.last[0], f"you got {view.last[1]} points")
+        lines += round_opening(view.number, told.num_rounds, last)
         lines.append(f"Your {'cost' if view.seat == 0 else 'value'} is {view.reservation}.")
     if view.price is not None:
         lines.append(f"{other} names the price {view.price}.")
     elif view.heard is not None:
-        lines.append(f"{other} says: {quote_text(view.heard)}" if view.heard else f"{other} says nothing.")
+        lines.append(heard_from(other, view.heard))
     return "\n".join([*lines, f"Turn {view.turn + 1} of {told.max_turns}. Reply with {reply}."])

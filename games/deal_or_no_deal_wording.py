@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from coplay.games.deal_or_no_deal_parameters import DealOrNoDealParameters
 from coplay.games.parameters import join_names
 from coplay.games.replies import quote_text
+from coplay.games.sentences import heard_from, listed, round_opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +29,6 @@ class DealView:
     phase: str
     last: tuple[bool, int] | None
     """Whether the last round ended in a deal, and the seat's points; None in the first round."""
-
-
-def bundle_text(items: tuple[str, ...], numbers: tuple[int, ...]) -> str:
-    """`1 books, 0 hats, 2 balls`."""
-    return ", ".join(f"{number} {item}" for item, number in zip(items, numbers, strict=True))
 
 
 def terse_rules(told: DealOrNoDealParameters, seat: int, message: str) -> str:
@@ -103,18 +99,14 @@ def full_turn(told: DealOrNoDealParameters, view: DealView, reply: str) -> str:
     other = told.players[1 - view.seat]
     lines = []
     if view.starts:
-        lines.append(f"Round {view.number} of {told.num_rounds}.")
-        if view.last is not None:
-            agreed = "a deal" if view.last[0] else "no deal"
-            lines.append(f"Last round ended in {agreed}; you got {view.last[1]} points.")
-        lines.append(f"There are {bundle_text(told.items, view.counts)}.")
+        last = None if view.last is None else (view.last[0], f"you got {view.last[1]} points")
+        lines += round_opening(view.number, told.num_rounds, last)
+        lines.append(f"There are {listed(told.items, view.counts)}.")
         worth = ", ".join(f"{item} {value}" for item, value in zip(told.items, view.values, strict=True))
         lines.append(f"Values of one to you: {worth}.")
-    lines += [
-        f"{other} says: {quote_text(text)}" if text else f"{other} says nothing." for text in view.heard
-    ]
+    lines += [heard_from(other, text) for text in view.heard]
     if view.phase == "answer":
-        lines.append(f"{other} leaves you {bundle_text(told.items, view.offer)}. Do you accept?")
+        lines.append(f"{other} leaves you {listed(told.items, view.offer)}. Do you accept?")
     elif view.closed:
         lines.append(f"{other} has said what he takes.")
     asked = {

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from coplay.games.parameters import join_names
 from coplay.games.replies import number_text
+from coplay.games.sentences import listed
 from coplay.games.split_values import ValueRule
 
 Table = tuple[tuple[int, ...], ...]
@@ -95,7 +96,7 @@ def full_round(
     lines = [heading]
     if claims:
         lines += [
-            f"Last round {_name(place, seat, player)} claimed {_listed(items, claims[place])}"
+            f"Last round {_name(place, seat, player)} claimed {listed(items, claims[place])}"
             f" and got {number_text(round(points[place], 2))} points."
             for place, player in enumerate(players)
         ]
@@ -107,7 +108,3 @@ def full_round(
 
 def _name(place: int, seat: int, player: str) -> str:
     return "you" if place == seat else player
-
-
-def _listed(items: tuple[str, ...], numbers: tuple[int, ...]) -> str:
-    return ", ".join(f"{number} {item}" for item, number in zip(items, numbers, strict=True))

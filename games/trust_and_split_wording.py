@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from coplay.games.replies import number_text, quote_text
+from coplay.games.sentences import heard_from
 from coplay.games.trust_and_split_parameters import TrustAndSplitParameters
 
 
@@ -136,8 +137,6 @@ def _full_turn(parameters: TrustAndSplitParameters, other: str, view: RoundView)
             lines.append(f"Your hand is {view.hand}.")
         if parameters.messages_per_player:
             lines.append("You speak first." if view.speaks_first else f"{other} speaks first.")
-    lines += [
-        f"{other} says: {quote_text(text)}" if text else f"{other} says nothing." for text in view.heard
-    ]
+    lines += [heard_from(other, text) for text in view.heard]
     lines.append(f"Your message to {other}?" if view.speaks else "Your claim?")
     return "\n".join(lines)
