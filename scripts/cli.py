@@ -21,6 +21,8 @@ COMMANDS = {
     "new-game": "write a small working game to begin from",
 }
 
+OPTION = "--import"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code: 0 done, 1 failed on the way, 2 asked for something impossible."""
@@ -32,9 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = nearest(words[0], COMMANDS)
         return _say(f"unknown command {words[0]!r}; expected one of {', '.join(COMMANDS)}{hint}", 2)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    return _guarded(
-        lambda: int(importlib.import_module(f"coplay.scripts.{words[0].replace('-', '_')}").main(words[1:]))
-    )
+    return _guarded(lambda: _run(words[0], words[1:]))
+
+
+def _run(command: str, words: list[str]) -> int:
+    if any(word.split("=")[0] == OPTION for word in words):
+        from coplay.scripts.own_games import import_games
+
+        words = import_games(words)
+    return int(importlib.import_module(f"coplay.scripts.{command.replace('-', '_')}").main(words))
 
 
 def _guarded(command: Callable[[], int]) -> int:
@@ -74,7 +82,7 @@ def _overview() -> str:
     return (
         "Train language-model agents against each other.\n\n"
         + "\n".join(lines)
-        + "\n\ncoplay COMMAND --help tells more.\n"
+        + "\n\ncoplay COMMAND --help tells more; --import module:Class makes a game of your own known to any of them.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""`coplay play GAME [--seats Ada=human,Bo=tit_for_tat] [--seed S] [--game.parameter value]`: watch, or sit in."""
+"""`coplay play NAME|module:Class [--seats Ada=human,Bo=grim] [--game.parameter value]`: watch, or sit in."""
 
 import sys
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from coplay.games.names import nearest
 from coplay.rollout_tree import CollectPlan, collect_sync, plan_episodes
 from coplay.rollout_tree.render import render_text
 from coplay.scripts.entrants import contestant, trained_game
+from coplay.scripts.own_games import use_game
 from coplay.scripts.settings import parse_flags
 from coplay.training.messages import ConfigError
 
-USAGE = """coplay play GAME [--seats PLAYER=AGENT ...] [--seed S] [--game.parameter value]
+USAGE = """coplay play NAME|module:Class [--seats PLAYER=AGENT ...] [--seed S] [--game.parameter value]
 
 AGENT is a scripted agent's name, axelrod:STRATEGY, human, or RUN[@iteration][:player]; seats not named are human.
 A trained agent plays the game as it learnt it (wording, rounds, ...), but for what --game flags change.
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(USAGE)
         return 0 if arguments else 2
-    name, seats, seed, parameters = arguments[0], {}, 0, {}
+    name, seats, seed, parameters = use_game(arguments[0]), {}, 0, {}
     for path, value in parse_flags(arguments[1:]):
         if path == ["seats"]:
             seats = _parse_seats(value)

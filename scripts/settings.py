@@ -1,7 +1,7 @@
 """From a TOML file and flags to a run's configuration: the same fields, checked by the same models."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date, time
 from importlib import resources
 from pathlib import Path
@@ -12,10 +12,16 @@ from pydantic import BaseModel, ValidationError
 from coplay.games import available_games
 from coplay.games.names import nearest
 from coplay.games.registry import game_class
+from coplay.scripts.own_games import use_game
 from coplay.training.config import RunConfig
 from coplay.training.messages import ConfigError, explain, field_hint, field_paths, model_variants
 
 DEFAULT_CONFIG = "dilemma_aligned"
+OTHER_CONFIG = "any_game"
+"""What a run without a configuration starts from when its game is another than that of the default one."""
+KIND = ["game", "kind"]
+Changes = list[tuple[list[str], Any]]
+"""Fields by path, and their new values."""
 
 
 def shipped_configs() -> dict[str, Path]:
@@ -31,11 +37,31 @@ def read_settings(config: str | None, flags: Sequence[str]) -> RunConfig:
     Raises:
         ConfigError: one sentence about the first thing that is wrong.
     """
+    changes = [(path, _known(value) if path == KIND else value) for path, value in parse_flags(flags)]
     data = _read_toml(DEFAULT_CONFIG if config is None else config)
-    return check_settings(_with_changes(data, parse_flags(flags)))
+    game = data.get("game")
+    if isinstance(game, dict) and "kind" in game:
+        game["kind"] = _known(game["kind"])
+        asked = [game["kind"], *(value for path, value in changes if path == KIND)][-1]
+        if config is None and asked != game["kind"]:
+            data, changes = _read_toml(OTHER_CONFIG), [*_suited(asked, changes), *changes]
+    return check_settings(_with_changes(data, changes))
 
 
-def change_settings(config: RunConfig, changes: Iterable[tuple[list[str], Any]]) -> RunConfig:
+def _known(kind: Any) -> Any:
+    return use_game(kind) if isinstance(kind, str) else kind
+
+
+def _suited(kind: Any, changes: Changes) -> Changes:
+    """What a run of any game has of this one: its name, and for the embedded model its terse wording."""
+    told: Changes = [(["name"], kind)]
+    embedded = all(value == "embedded" for path, value in changes if path == ["agents", "model", "kind"])
+    if embedded and "wording" in game_class(kind).Parameters.model_fields:
+        told.append((["game", "wording"], "terse"))
+    return told
+
+
+def change_settings(config: RunConfig, changes: Changes) -> RunConfig:
     """A run's configuration with parsed flags over it.
 
     Raises:
@@ -44,7 +70,7 @@ def change_settings(config: RunConfig, changes: Iterable[tuple[list[str], Any]])
     return check_settings(_with_changes(config.model_dump(mode="json"), changes))
 
 
-def _with_changes(data: dict[str, Any], changes: Iterable[tuple[list[str], Any]]) -> dict[str, Any]:
+def _with_changes(data: dict[str, Any], changes: Changes) -> dict[str, Any]:
     for path, value in sorted(changes, key=_kinds_first):
         _put(data, path, value)
     return data
@@ -62,13 +88,13 @@ def check_settings(data: dict[str, Any]) -> RunConfig:
         raise ConfigError(explain(error, RunConfig)) from None
 
 
-def parse_flags(flags: Sequence[str]) -> list[tuple[list[str], Any]]:
+def parse_flags(flags: Sequence[str]) -> Changes:
     """`--a.b-c 1 2` to (["a", "b_c"], [1, 2]); a flag without values is True, `--no-x` False.
 
     Raises:
         ConfigError: if a word is no flag, or no field of that name exists.
     """
-    found: list[tuple[list[str], Any]] = []
+    found: Changes = []
     place = 0
     while place < len(flags):
         flag = flags[place]
