@@ -7,7 +7,7 @@ in the player's name. Failed episodes are counted and otherwise left out; they a
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, isfinite, prod
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 from coplay.games import Malformed
 from coplay.games.grammar import MalformedReason
@@ -165,7 +165,7 @@ def _numbers(value: Any) -> Iterable[tuple[str, float]]:
     return [(key, number) for key, number in value.items() if isinstance(number, NUMBER)]
 
 
-def is_mapping(value: Any) -> bool:
+def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     """Asked several times a step: an abstract class takes four times as long to say so of a dict."""
     return type(value) is dict or (value is not None and isinstance(value, Mapping))
 
