@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from coplay.games.answers import wrap_answer
 from coplay.games.base import Game, GameData, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, FreeText, Malformed
 from coplay.games.rewards import REWARDS, checked, find_reward, read_number
 from coplay.games.task_rows import TaskFileError, task_files
@@ -137,18 +136,6 @@ class Tasks(Game[TasksState]):
             terminated=True,
             info={"source": task.source, "task": state.task, "score": score, "answers": list(task.answers)},
         )
-
-    def private(self, state: TasksState, player: str) -> Mapping[str, Any]:
-        """Nothing: the right answer is nobody's."""
-        return {}
-
-    def encode(self, state: TasksState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> TasksState:
-        """The inverse of `encode`."""
-        return decode_fields(TasksState, data)
 
 
 def _how(grammar: Choice | FreeText) -> str:

@@ -32,7 +32,7 @@ def data_metrics(
     if not mine:
         return {}
     played = mixture.played_before(run_seed=run_seed, iteration=update + 1, num_groups=num_groups)
-    metrics = {}
+    metrics: dict[str, float] = {}
     for label, found in mine.items():
         head = "data" if len(mixture.variants) == 1 else f"data/{label}"
         metrics |= {f"{head}/{name}": float(count) for name, count in found.counts.items()}
