@@ -62,7 +62,9 @@ def _read(path: Path) -> Iterator[Chat]:
 def _chat(data: Any, number: int) -> Chat:
     messages = data.get("messages") if isinstance(data, dict) else None
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise ValueError(f'it holds {str(data)[:60]!r}; expected {{"messages": [{{"role": ..., "content": ...}}, ...]}}')
+        raise ValueError(
+            f'it holds {str(data)[:60]!r}; expected {{"messages": [{{"role": ..., "content": ...}}, ...]}}'
+        )
     turns: list[Turn] = []
     learnt: list[bool] = []
     heard: list[str] = []

@@ -134,5 +134,11 @@ def _imitate(imitation: "Imitation") -> int:
 
 
 def _line(metrics: Mapping[str, float]) -> str:
-    names = ("imitation/loss", "imitation/perplexity", "validation/loss", "validation/perplexity", "validation/accuracy")
+    names = (
+        "imitation/loss",
+        "imitation/perplexity",
+        "validation/loss",
+        "validation/perplexity",
+        "validation/accuracy",
+    )
     return " ".join(f"{name} {metrics[name]:.3f}" for name in names if name in metrics)

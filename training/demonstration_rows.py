@@ -37,7 +37,10 @@ class Scribe:
     """In whose name rows are made."""
 
     def lesson(self, demonstration: Demonstration) -> Lesson | str:
-        """The rows; or why there are none: `too_long` (the context), `reply_too_long`, `no_choice` (nothing to learn)."""
+        """The rows; or why there are none.
+
+        `too_long`: the context; `reply_too_long`: a reply; `no_choice`: a grammar left nothing to learn.
+        """
         turns = self._own(demonstration)
         if turns is None:
             try:
@@ -50,7 +53,11 @@ class Scribe:
         if max(len(row.ids) for row in path.rows) > self._transcript().max_context:
             return "too_long"
         num_tokens = sum(int(row.sampled.sum()) for row in path.rows)
-        return Lesson(game=demonstration.game, trajectory=path, num_tokens=num_tokens) if num_tokens else "no_choice"
+        return (
+            Lesson(game=demonstration.game, trajectory=path, num_tokens=num_tokens)
+            if num_tokens
+            else "no_choice"
+        )
 
     def _transcript(self) -> Transcript:
         return Transcript(self.chat, max_context=self.sampling.max_context, overflow=self.sampling.overflow)
@@ -79,7 +86,9 @@ class Scribe:
             heard = transcript.observe(turn.observation)
             said = self._reply(turn)
             transcript.record(said.ids, turn.reply)
-            reply = reply_segments(said, TurnKey(episode=demonstration.name, branch="", player=turn.player, step=0))
+            reply = reply_segments(
+                said, TurnKey(episode=demonstration.name, branch="", player=turn.player, step=0)
+            )
             turns.append(
                 replace(
                     turn,
@@ -93,7 +102,9 @@ class Scribe:
         return tuple(turns)
 
     def _binds(self, turn: Turn) -> bool:
-        return self.constrained and not turn.malformed and self.chat.trie(turn.observation.grammar) is not None
+        return (
+            self.constrained and not turn.malformed and self.chat.trie(turn.observation.grammar) is not None
+        )
 
     def _reply(self, turn: Turn) -> Sample:
         """The canonical ids of a reply as an engine would give them, forced tokens marked."""

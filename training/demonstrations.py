@@ -10,7 +10,15 @@ from pathlib import Path
 from coplay.agents.named import named_agent
 from coplay.agents.runs import find_run
 from coplay.games import derive_seed
-from coplay.rollout_tree import CollectPlan, RolloutTree, Turn, collect_sync, main_line, plan_mixture, read_rollouts
+from coplay.rollout_tree import (
+    CollectPlan,
+    RolloutTree,
+    Turn,
+    collect_sync,
+    main_line,
+    plan_mixture,
+    read_rollouts,
+)
 from coplay.rollout_tree.chats import Chat, read_chats
 from coplay.rollout_tree.storage import parts
 from coplay.training.imitation_config import ChatsSource, GamesSource, ImitationConfig, RolloutsSource
@@ -71,7 +79,7 @@ def gather(config: ImitationConfig) -> Demonstrations:
         if isinstance(source, ChatsSource):
             taken = list(_from_chats(name, read_chats(source.path), known))
         elif isinstance(source, GamesSource):
-            trees = _play(config, name, source, iteration=len(played))
+            trees = _play(config, name, source, iteration=len({tree.iteration for tree in played}))
             played += trees
             taken = list(_from_trees(name, trees, source, known))
         else:

@@ -19,7 +19,7 @@ from coplay.training.imitation_steps import imitation_step, rows_of, validate
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import prefixed
 from coplay.training.passes import reading_of
-from coplay.training.record import evaluate_run, write_json
+from coplay.training.record import evaluate_run
 from coplay.training.run import IMITATION_FILE, Run, build_run, make_folder
 
 Report = Callable[[int, Mapping[str, float]], None]
@@ -168,11 +168,8 @@ def new_imitation(config: ImitationConfig, *, overwrite: bool = False) -> Imitat
     run = build_run(config.run(num_steps=1), overwrite=overwrite)
     pinned = config.model_copy(update={"agents": run.config.agents})
     imitation = prepare(pinned, run, demonstrations)
-    make_folder(run)
-    write_json(run.folder, DEMONSTRATIONS_FILE, imitation.summary)
-    for iteration in sorted({tree.iteration for tree in imitation.played} if config.storage.every else ()):
-        write_rollouts(run.folder, iteration, [t for t in imitation.played if t.iteration == iteration])
-    write_json(run.folder, IMITATION_FILE, pinned.model_dump(mode="json"))
+    files = {DEMONSTRATIONS_FILE: imitation.summary, IMITATION_FILE: pinned.model_dump(mode="json")}
+    make_folder(run, files)
     return imitation
 
 
@@ -213,6 +210,7 @@ def imitate(imitation: Imitation, report: Report) -> None:
     """Take all optimiser steps that are left; `report` hears each one's metrics."""
     run, curriculum = imitation.run, imitation.curriculum
     metrics = run.metrics_file()
+    _store_played(imitation)
     if run.config.evaluate.every and run.state.update == 0:
         evaluate_run(run, chooses_best=False)
         run.save()
@@ -229,6 +227,14 @@ def imitate(imitation: Imitation, report: Report) -> None:
         metrics.append(step, values)
         _keep(run, new_best=new_best, last=step + 1 == curriculum.num_steps)
         report(step, values)
+
+
+def _store_played(imitation: Imitation) -> None:
+    """Keep the games that were played on the spot, each source as an iteration, unless no rollouts are kept."""
+    stored = {tree.iteration for tree in imitation.played} if imitation.config.storage.every else ()
+    for iteration in sorted(stored):
+        trees = [tree for tree in imitation.played if tree.iteration == iteration]
+        write_rollouts(imitation.run.folder, iteration, trees)
 
 
 def imitation_metrics(imitation: Imitation, paths: Sequence[Trajectory], step: int) -> dict[str, float]:

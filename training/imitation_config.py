@@ -6,7 +6,13 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from coplay.agents.settings import Settings
 from coplay.games import GameParameters
-from coplay.training.config import AgentsSettings, EvaluateSettings, RunConfig, StorageSettings, UpdateSettings
+from coplay.training.config import (
+    AgentsSettings,
+    EvaluateSettings,
+    RunConfig,
+    StorageSettings,
+    UpdateSettings,
+)
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import MixtureEntry, make_mixture, read_game
 from coplay.training.schedules import Constant, LearningRate

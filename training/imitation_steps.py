@@ -1,4 +1,4 @@
-"""What an imitation does with tokens: one optimiser step towards what was said, and how well what was not learnt is guessed."""
+"""What an imitation does with tokens: one optimiser step towards what was said, and how well it guesses the rest."""
 
 import math
 from collections.abc import Sequence
@@ -79,11 +79,13 @@ def _refuse(name: str, value: float, batch: TokenBatch, refused: Path) -> None:
 
 
 def perplexity(loss: float) -> float:
-    """exp of the nats a token, infinite where no float can hold it."""
+    """Exp of the nats a token, infinite where no float can hold it."""
     return math.exp(loss) if loss < math.log(1e300) else math.inf
 
 
-def validate(policy: Policy, paths: Sequence[Trajectory], reading: ReadPlan, *, at_once: int) -> dict[str, float]:
+def validate(
+    policy: Policy, paths: Sequence[Trajectory], reading: ReadPlan, *, at_once: int
+) -> dict[str, float]:
     """Cross-entropy and perplexity a token, and the share of tokens that the policy finds likeliest, over all of them.
 
     Args:

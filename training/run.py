@@ -5,6 +5,7 @@ import json
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -180,12 +181,14 @@ def build_run(config: RunConfig, *, overwrite: bool = False) -> Run:
     return Run(config, folder=folder)
 
 
-def make_folder(run: Run) -> None:
-    """Make the folder of a new run, in place of what is there."""
+def make_folder(run: Run, files: Mapping[str, object] | None = None) -> None:
+    """Make the folder of a new run, in place of what is there; JSON `files` by name stand in it before it counts."""
     config, folder = run.config, run.folder
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
+    for name, content in (files or {}).items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     resolved = config.model_copy(
         update={"agents": config.agents.model_copy(update={"seats": config.seats()})}
     )
