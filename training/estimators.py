@@ -196,7 +196,7 @@ def explained_variance(values: Tensor, targets: Tensor, mask: Tensor) -> float:
         targets: (B, S) what the critic learns, A + V.
         mask: (B, S) bool.
     """
-    spread = float(masked_std(targets, mask)) ** 2
+    spread = float(masked_std(targets, mask)) ** 2 if targets.numel() else 0.0
     return 1 - float(masked_std(targets - values, mask)) ** 2 / spread if spread else float("nan")
 
 
