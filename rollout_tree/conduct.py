@@ -10,7 +10,7 @@ where all vectors on the lines from one to the next are such).
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import dist, fsum, isfinite
-from typing import Any
+from typing import Any, cast
 
 from coplay.rollout_tree.records import RolloutTree, Step
 from coplay.rollout_tree.statistics import (
@@ -79,7 +79,7 @@ def _cooperated(step: Step, players: Sequence[str]) -> list[bool] | None:
     if not is_mapping(told) or len(players) < 2:
         return None
     moves = [told.get(player) for player in players]
-    return moves if _BOOL.issuperset(map(type, moves)) else None
+    return cast(list[bool], moves) if _BOOL.issuperset(map(type, moves)) else None
 
 
 def exploitation(trees: Iterable[RolloutTree]) -> dict[str, float]:
