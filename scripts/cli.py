@@ -6,9 +6,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from coplay.games.names import nearest
+from coplay.scripts.own_games import import_games
 
 COMMANDS = {
     "train": "train agents against each other from a configuration",
+    "imitate": "teach a policy to say what scripted, stored or human players said",
     "play": "watch agents play one game, or sit in",
     "evaluate": "returns and behaviour rates of trained agents against named opponents",
     "recredit": "the credit of stored rollouts under other settings, beside the stored one",
@@ -20,8 +22,6 @@ COMMANDS = {
     "check-game": "hold a game to every rule of its contract",
     "new-game": "write a small working game to begin from",
 }
-
-OPTION = "--import"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,11 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: str, words: list[str]) -> int:
-    if any(word.split("=")[0] == OPTION for word in words):
-        from coplay.scripts.own_games import import_games
-
-        words = import_games(words)
-    return int(importlib.import_module(f"coplay.scripts.{command.replace('-', '_')}").main(words))
+    left = import_games(words)
+    return int(importlib.import_module(f"coplay.scripts.{command.replace('-', '_')}").main(left))
 
 
 def _guarded(command: Callable[[], int]) -> int:

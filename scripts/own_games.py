@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from coplay.games import register_game
 from coplay.games.registry import find_game
-from coplay.scripts.cli import OPTION
 from coplay.training.messages import ConfigError
+
+OPTION = "--import"
 
 
 @contextmanager
