@@ -113,14 +113,15 @@ def _flat(directions: Mapping[str, Tensor], free: Mapping[str, Tensor]) -> Tenso
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 1 if any p is below 0.001."""
     parser = argparse.ArgumentParser(prog="python -m coplay.scripts.bias_table", description=__doc__)
-    parser.add_argument("--episodes", type=int, default=100_000, help="games per row, in 200 batches")
+    parser.add_argument("--episodes", type=int, default=100_000, help="games per row")
+    parser.add_argument("--batches", type=int, default=NUM_BATCHES, help="into which they are cut")
     parser.add_argument("--seed", type=int, default=1, help="of logits and of all luck")
     parser.add_argument("--scale", type=float, default=SCALE, help="of the random logits")
     parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES), help="default: all")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    batch = max(GROUP_SIZE * round(chosen.episodes / NUM_BATCHES / GROUP_SIZE), 2 * GROUP_SIZE)
-    table = Table(title=f"{NUM_BATCHES} batches of {batch} games, discount {DISCOUNT}, seed {chosen.seed}")
+    batch = max(GROUP_SIZE * round(chosen.episodes / chosen.batches / GROUP_SIZE), 2 * GROUP_SIZE)
+    table = Table(title=f"{chosen.batches} batches of {batch} games, discount {DISCOUNT}, seed {chosen.seed}")
     titles = (
         "game",
         "scheme",
@@ -132,18 +133,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "p",
     )
     for title in titles:
-        table.add_column(title, justify="left" if title in titles[:2] else "right")
+        table.add_column(title, justify="left" if title in titles[:2] else "right", no_wrap=True)
     worst = 1.0
     for name in chosen.games:
         bench = Bench(name, seed=chosen.seed, scale=chosen.scale, batch=batch)
         schemes = [scheme for scheme in SCHEMES if scheme.suits(bench.game)]
-        for scheme, row in zip(schemes, measure(bench, schemes, num_batches=NUM_BATCHES), strict=True):
+        for scheme, row in zip(schemes, measure(bench, schemes, num_batches=chosen.batches), strict=True):
             worst = min(worst, row.p)
             along = f"{100 * row.along:+.2f} % ± {100 * row.along_error:.2f}"
             spread = f"{batch * row.variance:.2f} ± {batch * row.variance_error:.2f}"
             sizes = (f"{row.exact:.4f}", along, f"{row.bias:.5f}", f"{row.noise:.5f}")
             table.add_row(name, scheme.name, *sizes, spread, f"{row.p:.3f}")
-    Console(file=sys.stdout, width=130, highlight=False).print(table)
+    Console(file=sys.stdout, width=150, highlight=False).print(table)
     return 0 if worst >= SMALLEST_P else 1
 
 

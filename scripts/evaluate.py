@@ -66,7 +66,9 @@ def _parser() -> _Parser:
     parser.add_argument(
         "runs", nargs="+", metavar="RUN[@iteration][:player]", help="run folders or names in runs/"
     )
-    parser.add_argument("--against", default=None, help="opponents, by comma (default: the run's anchors; with --exact none)")
+    parser.add_argument(
+        "--against", default=None, help="opponents, by comma (default: the run's anchors; with --exact none)"
+    )
     parser.add_argument(
         "--games", type=_at_least(1), default=128, help="games per pairing and seat (default 128)"
     )

@@ -180,7 +180,7 @@ def test_compare_when_cells_move_together_then_their_tie_must_hold_and_counts_on
 
 
 def test_table_when_asked_for_then_a_line_for_each_scheme(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["--episodes", "1600", "--games", "two_round_bargaining"])
+    code = main(["--episodes", "240", "--batches", "30", "--games", "two_round_bargaining"])
     said = capsys.readouterr().out
     assert code in (0, 1) and "two_round_bargaining" in said
     assert all(scheme.name in said for scheme in SCHEMES)
