@@ -43,9 +43,11 @@ from coplay.games.registry import (
 )
 from coplay.games.replies import strip_reasoning
 from coplay.games.rock_paper_scissors import RockPaperScissors
+from coplay.games.search_qa import SearchQa
 from coplay.games.split import Split
 from coplay.games.stag_hunt_talk import StagHuntTalk
 from coplay.games.tic_tac_toe import TicTacToe
+from coplay.games.tools import Tool, Tools
 from coplay.games.trading import Trading
 from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
@@ -64,6 +66,7 @@ for _game in (
     PettingZoo,
     PublicGoods,
     RockPaperScissors,
+    SearchQa,
     Split,
     StagHuntTalk,
     TextArena,
@@ -109,11 +112,14 @@ __all__ = [
     "PettingZoo",
     "PublicGoods",
     "RockPaperScissors",
+    "SearchQa",
     "Split",
     "StagHuntTalk",
     "StepOutcome",
     "TextArena",
     "TicTacToe",
+    "Tool",
+    "Tools",
     "Trading",
     "TrustAndSplit",
     "TwoRoundBargaining",

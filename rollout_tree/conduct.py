@@ -23,6 +23,7 @@ from coplay.rollout_tree.statistics import (
     returns,
     welfare,
 )
+from coplay.rollout_tree.tool_use import tool_use
 
 
 def reciprocity(trees: Iterable[RolloutTree]) -> dict[str, float]:
@@ -187,7 +188,7 @@ def _speech_of(tree: RolloutTree) -> dict[str, float]:
 
 
 def summary(trees: Iterable[RolloutTree]) -> dict[str, float]:
-    """All statistics of main lines in one pass over any number of episodes: those of `statistics` and of here."""
+    """All statistics of main lines in one pass: those of `statistics`, of `tool_use` and of here."""
     tally: dict[str, float] = {}
     means = over_episodes(_counted(trees, tally), _all_of)
     return means | tally
@@ -202,4 +203,5 @@ def _counted(trees: Iterable[RolloutTree], tally: dict[str, float]) -> Iterator[
 
 def _all_of(tree: RolloutTree) -> dict[str, float]:
     numbers = returns([tree]) | welfare([tree]) | behaviour_rates([tree])
-    return numbers | _reciprocity_of(tree) | _exploitation_of(tree) | _outcomes_of(tree) | _speech_of(tree)
+    numbers |= _reciprocity_of(tree) | _exploitation_of(tree) | _outcomes_of(tree) | _speech_of(tree)
+    return numbers | tool_use(tree)

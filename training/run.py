@@ -19,6 +19,8 @@ from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
+from coplay.agents.tool_settings import make_desk
+from coplay.agents.tools import ToolDesk, desk_for
 from coplay.games import Chance, Game, Mixture
 from coplay.training.checkpoint import (
     CheckpointError,
@@ -79,6 +81,10 @@ class Run:
             self.critic = build_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
         self.engine = LocalEngine(self.policies)
+        self.tools = make_desk(config.agents.tools)
+        for exam in config.exams():
+            for variant in exam.games.variants:
+                check_tools(variant.game, self.tools, append_only=self.base.chat.append_only)
         players = self.game.spec.players
         held = set(config.seats().values())
         self.trainers = [
@@ -94,10 +100,15 @@ class Run:
     def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
         """Who sits down under the name of a policy or of an agent without weights."""
         if agent not in self.policies:
-            return named_agent(agent)
+            return named_agent(agent, tools=self.tools)
         policy = self.policies[agent]
         return language_agent_factory(
-            self.engine, policy.chat, lambda: policy.label, self.config.agents.sampling, run_seed=run_seed
+            self.engine,
+            policy.chat,
+            lambda: policy.label,
+            self.config.agents.sampling,
+            run_seed=run_seed,
+            tools=self.tools,
         )
 
     def label(self, agent: str) -> str:
@@ -231,6 +242,27 @@ def check_critic(game: Game[Any], config: RunConfig) -> None:
             f"the estimator has a critic, but in {game.name!r} players move in turn and no rounds are declared, so"
             " that most ticks have no reply to read a value at; use estimator.kind = 'returns'"
         )
+
+
+def check_tools(game: Game[Any], desk: ToolDesk | None, *, append_only: bool) -> None:
+    """See to it that somebody runs what a game offers, and that one turn can hold its results.
+
+    Raises:
+        ToolsNotConfiguredError: if nobody does.
+        ConfigError: if the model's template rewrites history.
+    """
+    state = game.initial_state(Chance(0))
+    for player in game.to_move(state):
+        tools = game.observe(state, player).tools
+        if tools is None:
+            continue
+        desk_for(desk, tools)
+        if not append_only:
+            raise ConfigError(
+                f"game {game.name!r} offers tools, but the chat template of 'agents.model' rewrites history, so that a"
+                " call and the reply after it would stand in different rows; expected an append-only template: take"
+                " another model, or a game without tools"
+            )
 
 
 def environment() -> dict[str, Any]:
