@@ -175,7 +175,8 @@ class HttpRetriever:
         with urllib.request.urlopen(request, timeout=self._settings.timeout) as answer:  # noqa: S310
             data = json.loads(answer.read(MAX_BYTES))
         found = data.get("result") if isinstance(data, dict) else None
-        if not isinstance(found, list) or len(found) != expected:
+        lists = isinstance(found, list) and all(isinstance(entries, list) for entries in found)
+        if not isinstance(found, list) or not lists or len(found) != expected:
             raise ValueError(
                 f"got {str(data)[:80]!r}; expected 'result' with a list for each of {expected} queries"
             )

@@ -131,6 +131,7 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "rock_paper_scissors": ("rock_paper_scissors", {"Ada": "cycle", "Bo": "random"}, {"num_rounds": 3}),
     "tic_tac_toe": ("tic_tac_toe", {"Ada": "minimax", "Bo": "random"}, {}),
     "two_round_bargaining": ("two_round_bargaining", {"Ada": "hard_bargainer", "Bo": "even_bargainer"}, {}),
+    "search_qa": ("search_qa", {"Ada": "guesser"}, {}),
 }
 SEED = 7
 

@@ -35,6 +35,7 @@ CASES = (
     "rock_paper_scissors",
     "tic_tac_toe",
     "two_round_bargaining",
+    "search_qa",
 )
 
 
