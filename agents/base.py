@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from coplay.games import GameParameters, Observation
-
-if TYPE_CHECKING:
-    from coplay.agents.tools import ToolDesk
+from coplay.games import GameParameters, Observation, Tools
+from coplay.games.tools import Call
 
 Finish = Literal["stop", "length", "grammar", "none"]
 """Why a reply ended: end token or plain text (`stop`), token limit (`length`), the grammar's last token (`grammar`);
@@ -95,6 +93,27 @@ class ContextOverflowError(ValueError):
     """An agent's context cannot hold its next observation and a reply; the episode ends as truncated."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave."""
+
+    text: str
+    """The result, or what went wrong in words."""
+    outcome: Literal["ok", "timeout", "failed"] = "ok"
+
+
+class Desk(Protocol):
+    """Whoever runs the tools that games offer."""
+
+    def check(self, tools: Tools) -> None:
+        """Refuse tools that nobody here runs, by a `ValueError`."""
+        ...
+
+    async def run(self, call: Call) -> ToolResult:
+        """The result of a call."""
+        ...
+
+
 class Agent(Protocol):
     """Whatever chooses replies for one player of one episode: scripted, human, remote, language model."""
 
@@ -134,7 +153,7 @@ class Seat:
     """What the game was told: its rules as everyone knows them; None where whoever seats the agent does not say."""
     tells_entropy: bool = False
     """True: replies of agents with tokens are to say their `entropy`."""
-    tools: "ToolDesk | None" = None
+    tools: Desk | None = None
     """Who runs the tools that the game offers, for agents without weights; None: nobody."""
 
 

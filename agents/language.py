@@ -9,6 +9,7 @@ from pydantic import Field
 from coplay.agents.base import (
     AgentFactory,
     ContextOverflowError,
+    Desk,
     Finish,
     Reply,
     Sampling,
@@ -19,7 +20,7 @@ from coplay.agents.base import (
 )
 from coplay.agents.engine import Engine, Sample, SampleRequest
 from coplay.agents.settings import Settings
-from coplay.agents.tools import ToolDesk, answer_call, ends_call
+from coplay.agents.tools import answer_call, ends_call
 from coplay.agents.transcript import Transcript
 from coplay.games import Grammar, Observation, derive_seed
 from coplay.games.tools import Tools
@@ -93,7 +94,7 @@ class LanguageAgent:
         run_seed: int,
         transcript: Transcript | None = None,
         tells_entropy: bool = False,
-        tools: ToolDesk | None = None,
+        tools: Desk | None = None,
     ) -> None:
         self._engine = engine
         self._chat = chat
@@ -279,7 +280,7 @@ def language_agent_factory(
     settings: SamplingSettings,
     *,
     run_seed: int,
-    tools: ToolDesk | None = None,
+    tools: Desk | None = None,
 ) -> AgentFactory:
     """Make language agents for any number of seats; each keeps the policy version it sat down with."""
 

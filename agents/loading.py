@@ -11,18 +11,18 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from coplay.agents.base import AgentFactory
+from coplay.agents.base import AgentFactory, Desk
 from coplay.agents.base_model import load_base
 from coplay.agents.chat import ChatFormat
 from coplay.agents.constraint import build_trie
+from coplay.agents.desk import make_desk
 from coplay.agents.engine import SampleRequest
 from coplay.agents.language import SamplingSettings, language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_checkpoint, policy_of, read_config
 from coplay.agents.settings import ModelSettings, PolicySettings
-from coplay.agents.tool_settings import ToolSettings, make_desk
-from coplay.agents.tools import ToolDesk
+from coplay.agents.tool_settings import ToolSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class LoadedAgent:
     engine: LocalEngine
     sampling: SamplingSettings
     """How the run drew replies."""
-    tools: ToolDesk | None = None
+    tools: Desk | None = None
     """Who ran the tools that its games offer."""
 
     @property

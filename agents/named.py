@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 
-from coplay.agents.base import AgentFactory
+from coplay.agents.base import AgentFactory, Desk
 from coplay.agents.scripted import SCRIPTED, scripted_agent, scripted_players
-from coplay.agents.tools import ToolDesk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ def is_named(name: str) -> bool:
     return name in SCRIPTED or library_of(name) is not None
 
 
-def named_agent(name: str, *, tools: ToolDesk | None = None) -> AgentFactory:
+def named_agent(name: str, *, tools: Desk | None = None) -> AgentFactory:
     """The factory of a scripted agent or of one of another library.
 
     Args:

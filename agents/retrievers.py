@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from coplay.agents.tools import ToolResult
+from coplay.agents.base import ToolResult
+from coplay.agents.tool_settings import Bm25Tool, HttpTool, PassagesSettings
 from coplay.games import nearest
-
-if TYPE_CHECKING:
-    from coplay.agents.tool_settings import Bm25Tool, HttpTool, PassagesSettings
 
 WORDS = r"(?u)\b\w+\b"
 """What BM25 counts: words of one letter or digit too, no stop words, no stemming."""
@@ -64,7 +62,7 @@ def read_corpus(name: str) -> list[str]:
     return passages
 
 
-def laid_out(passages: Sequence[str], settings: "PassagesSettings") -> str:
+def laid_out(passages: Sequence[str], settings: PassagesSettings) -> str:
     """Passages as one text."""
     if not passages:
         return settings.nothing
@@ -91,7 +89,7 @@ class Bm25Retriever:
 
     blocks = False
 
-    def __init__(self, settings: "Bm25Tool") -> None:
+    def __init__(self, settings: Bm25Tool) -> None:
         try:
             import bm25s
         except ImportError:
@@ -134,7 +132,7 @@ class HttpRetriever:
 
     blocks = True
 
-    def __init__(self, settings: "HttpTool") -> None:
+    def __init__(self, settings: HttpTool) -> None:
         self._settings = settings
 
     def run(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:

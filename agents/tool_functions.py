@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from coplay.agents.tools import ToolResult
+from coplay.agents.base import ToolResult
 from coplay.games import nearest
 from coplay.games.plugins import GAME_ERRORS
 

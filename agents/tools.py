@@ -7,25 +7,15 @@ for in one batch whatever the tools took (law 8).
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from coplay.agents.base import CallOutcome, ToolCall
+from coplay.agents.base import CallOutcome, Desk, ToolCall, ToolResult
 from coplay.games import nearest
 from coplay.games.tools import BadCall, Call, Tools, may_close
 
 
 class ToolsNotConfiguredError(ValueError):
     """A game offers a tool that nobody runs, or an agent cannot be told its results."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """What a tool gave."""
-
-    text: str
-    """The result, or what went wrong in words."""
-    outcome: Literal["ok", "timeout", "failed"] = "ok"
 
 
 class ToolRunner(Protocol):
@@ -133,7 +123,7 @@ def _nobody_runs(name: str, known: Sequence[str]) -> str:
     )
 
 
-def desk_for(desk: ToolDesk | None, tools: Tools) -> ToolDesk:
+def desk_for(desk: Desk | None, tools: Tools) -> Desk:
     """The desk that runs what a game offers.
 
     Raises:
@@ -146,7 +136,7 @@ def desk_for(desk: ToolDesk | None, tools: Tools) -> ToolDesk:
 
 
 async def answer_call(
-    desk: ToolDesk | None, tools: Tools, text: str, *, number: int, reminded: bool = True
+    desk: Desk | None, tools: Tools, text: str, *, number: int, reminded: bool = True
 ) -> ToolCall | None:
     """Run the call that a reply holds; None if it is no call.
 

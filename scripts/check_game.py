@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from coplay.agents.base import Agent, Seat, TurnKey
+from coplay.agents.base import Agent, Seat, ToolResult, TurnKey
 from coplay.agents.scripted import scripted_agent, scripted_players
-from coplay.agents.tools import ToolDesk, ToolResult
 from coplay.games import Game, Observation, derive_seed
 from coplay.games.conformance import RULES, check_game, load_game
 from coplay.games.conformance_plays import Replier
@@ -77,7 +76,7 @@ def _replier(game: Game[Any], name: str) -> Replier:
                     players=players,
                     episode=str(seed),
                     seed=lot,
-                    tools=_NothingFound({}),
+                    tools=_NothingFound(),
                 )
             )
         seated[seed, player] = (step, agent)
@@ -86,7 +85,7 @@ def _replier(game: Game[Any], name: str) -> Replier:
     return reply
 
 
-class _NothingFound(ToolDesk):
+class _NothingFound:
     """Answers every call at once and with nothing: the game is looked at, and not its tools."""
 
     def check(self, tools: Tools) -> None:

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from coplay.agents.base import AgentFactory
+from coplay.agents.base import AgentFactory, Desk
 from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import Critic, build_critic
+from coplay.agents.desk import make_desk
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
-from coplay.agents.tool_settings import make_desk
-from coplay.agents.tools import ToolDesk, desk_for
+from coplay.agents.tools import desk_for
 from coplay.games import Chance, Game, Mixture
 from coplay.training.checkpoint import (
     CheckpointError,
@@ -244,7 +244,7 @@ def check_critic(game: Game[Any], config: RunConfig) -> None:
         )
 
 
-def check_tools(game: Game[Any], desk: ToolDesk | None, *, append_only: bool) -> None:
+def check_tools(game: Game[Any], desk: Desk | None, *, append_only: bool) -> None:
     """See to it that somebody runs what a game offers, and that one turn can hold its results.
 
     Raises:

@@ -10,13 +10,14 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from coplay.agents import TurnKey
-from coplay.agents.base import Reply
+from coplay.agents.base import Reply, ToolResult
 from coplay.agents.chat import ChatFormat
+from coplay.agents.desk import make_desk
 from coplay.agents.language import LanguageAgent, SamplingSettings
 from coplay.agents.scripted import scripted_agent
 from coplay.agents.tool_functions import FunctionRunner, UnknownToolError, announced_tool
-from coplay.agents.tool_settings import FunctionTool, make_desk
-from coplay.agents.tools import ToolDesk, ToolResult, ToolsNotConfiguredError, answer_call
+from coplay.agents.tool_settings import FunctionTool
+from coplay.agents.tools import ToolDesk, ToolsNotConfiguredError, answer_call
 from coplay.games import Choice, FreeText, Grammar, Observation, Tool, Tools, derive_seed
 from coplay.games.tools import Call
 

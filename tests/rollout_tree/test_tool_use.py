@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from coplay.agents.base import Reply, Segment, ToolCall
+from coplay.agents.base import Reply, Segment, ToolCall, ToolResult
 from coplay.agents.named import named_agent
 from coplay.agents.retrievers import read_corpus
-from coplay.agents.tools import ToolDesk, ToolResult
+from coplay.agents.tools import ToolDesk
 from coplay.games import make_game
 from coplay.rollout_tree import (
     CollectPlan,
