@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
 from coplay.games.chance import Chance
+from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Grammar
 from coplay.games.tools import Tools
 
@@ -88,11 +89,20 @@ class StepOutcome:
 class Game(ABC, Generic[State]):
     """Rules over an immutable, hashable-by-value state. One instance serves any number of plays at once.
 
-    A subclass names its `Parameters`, and every method is pure: the same arguments give the same result.
+    A subclass names its `Parameters` and, as `Game[MyState]`, its state; every method is pure: the same arguments
+    give the same result.
     """
 
     Parameters: ClassVar[type[GameParameters]]
     name: ClassVar[str]
+    _state_type: ClassVar[type[Any] | None] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Game) and isinstance(get_args(base)[0], type):
+                cls._state_type = get_args(base)[0]
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
@@ -118,14 +128,27 @@ class Game(ABC, Generic[State]):
     def step(self, state: State, actions: Mapping[str, Action], chance: Chance) -> tuple[State, StepOutcome]:
         """Apply one action for each player to move; a `Malformed` one under the declared rule."""
 
-    @abstractmethod
     def private(self, state: State, player: str) -> Mapping[str, Any]:
-        """Values only `player` may know now, by name; none of them may stand in another's observation."""
+        """Values only `player` may know now, by name; none of them may stand in another's observation.
 
-    @abstractmethod
+        None, unless a game says otherwise.
+        """
+        return {}
+
     def encode(self, state: State) -> Any:
-        """The state as a JSON value."""
+        """The state as a JSON value: of a dataclass of numbers, texts and tuples, its fields by name."""
+        return encode_fields(state)
 
-    @abstractmethod
     def decode(self, data: Any) -> State:
-        """The inverse of `encode`."""
+        """The inverse of `encode`.
+
+        Raises:
+            TypeError: if the class does not say what its state is.
+        """
+        if self._state_type is None:
+            raise TypeError(
+                f"{type(self).__name__} does not say what its states are; expected `class"
+                f" {type(self).__name__}(Game[MyState])`, or its own `encode` and `decode`"
+            )
+        state: State = decode_fields(self._state_type, data)
+        return state

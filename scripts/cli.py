@@ -9,6 +9,7 @@ from coplay.games.names import nearest
 
 COMMANDS = {
     "train": "train agents against each other from a configuration",
+    "imitate": "teach a policy to say what scripted, stored or human players said",
     "play": "watch agents play one game, or sit in",
     "evaluate": "returns and behaviour rates of trained agents against named opponents",
     "recredit": "the credit of stored rollouts under other settings, beside the stored one",

@@ -30,9 +30,9 @@ A field that may be None is set to it by null, e.g. --storage.keep null.
 def main(arguments: Sequence[str]) -> int:
     """Train one run."""
     words = list(arguments)
-    wants_help = _take(words, "--help") or _take(words, "-h")
-    switches = {name: _take(words, name) for name in ("--overwrite", "--dry-run")}
-    resume = _take_value(words, "--resume")
+    wants_help = take(words, "--help") or take(words, "-h")
+    switches = {name: take(words, name) for name in ("--overwrite", "--dry-run")}
+    resume = take_value(words, "--resume")
     if resume is not None:
         if words or any(switches.values()):
             raise ConfigError(
@@ -92,14 +92,16 @@ def _train(run: "Run") -> int:
     return 0
 
 
-def _take(words: list[str], switch: str) -> bool:
+def take(words: list[str], switch: str) -> bool:
+    """Whether a switch is among the words, and no longer after."""
     if switch in words:
         words.remove(switch)
         return True
     return False
 
 
-def _take_value(words: list[str], option: str) -> str | None:
+def take_value(words: list[str], option: str) -> str | None:
+    """The word after an option, both taken out; None where the option is not given."""
     if option not in words:
         return None
     place = words.index(option)

@@ -127,8 +127,8 @@ def advance(run: Run, advantages: Estimate) -> None:
         run.save()
 
 
-def evaluate_run(run: Run) -> None:
-    """Meet the anchors and itself, note the results, and remember the best update so far."""
+def evaluate_run(run: Run, *, chooses_best: bool = True) -> None:
+    """Meet the anchors and itself, note the results, and remember the best update so far, if they are to choose it."""
     config, update = run.config, run.state.update
     seed = derive_seed(config.seed, "evaluation")
     home = {
@@ -154,7 +154,7 @@ def evaluate_run(run: Run) -> None:
     history.append({"update": update, "results": told})
     changes: dict[str, object] = {"history": history}
     reached = score(trained_on)
-    if state.best_score is None or reached > state.best_score:
+    if chooses_best and (state.best_score is None or reached > state.best_score):
         changes |= {"best_score": reached, "best_update": update}
     run.state = state.model_copy(update=changes)
     write_json(run.folder, "evaluations.json", history)

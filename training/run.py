@@ -5,6 +5,7 @@ import json
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ from coplay.training.metrics import MetricsFile
 from coplay.training.schemes import critic_learning
 from coplay.training.trainer import Trainer
 
+IMITATION_FILE = "imitation.json"
+"""Stands in the folders of imitations, beside the configuration that every run has."""
 PACKAGES = (
     "coplay",
     "torch",
@@ -157,6 +160,17 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
     Raises:
         ConfigError: if the folder exists and is not to be overwritten, or another process trains in it.
     """
+    run = build_run(config, overwrite=overwrite)
+    make_folder(run)
+    return run
+
+
+def build_run(config: RunConfig, *, overwrite: bool = False) -> Run:
+    """Build a new run and leave its folder as it is.
+
+    Raises:
+        ConfigError: if the folder exists and is not to be overwritten, or another process trains in it.
+    """
     folder = Path(config.storage.folder) / config.name
     if folder.exists() and any(folder.iterdir()):
         if not overwrite:
@@ -175,16 +189,22 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
                 f"'agents.policies.{name}.start' is {policy.start!r}, which lies in the folder to be overwritten;"
                 " expected another name for this run (--name)"
             )
-    run = Run(config, folder=folder)
+    return Run(config, folder=folder)
+
+
+def make_folder(run: Run, files: Mapping[str, object] | None = None) -> None:
+    """Make the folder of a new run, in place of what is there; JSON `files` by name stand in it before it counts."""
+    config, folder = run.config, run.folder
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
+    for name, content in (files or {}).items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     resolved = config.model_copy(
         update={"agents": config.agents.model_copy(update={"seats": config.seats()})}
     )
     (folder / "config.json").write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
     (folder / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
-    return run
 
 
 def pin_starts(config: RunConfig) -> RunConfig:
@@ -202,8 +222,13 @@ def resume_run(folder: Path) -> Run:
     """Build a run from its folder and restore the newest whole checkpoint (none: it starts again).
 
     Raises:
-        ConfigError: if the folder is no run folder.
+        ConfigError: if the folder is no run folder, or that of an imitation.
     """
+    if (folder / IMITATION_FILE).is_file():
+        raise ConfigError(
+            f"'{folder}' was made by coplay imitate; expected coplay imitate --resume {folder} to go on with it, or a"
+            f" new run that starts from it (--agents.policies.NAME.start {folder})"
+        )
     run = Run(read_config(folder), folder=folder)
     found = complete_checkpoints(folder)
     if found:

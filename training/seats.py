@@ -20,24 +20,29 @@ def check_policy_names(names: Iterable[str]) -> None:
 
 
 def check_seats(
-    seats: Mapping[str, str], *, policies: Iterable[str], players: Iterable[str], game: str
+    seats: Mapping[str, str],
+    *,
+    policies: Iterable[str],
+    players: Iterable[str],
+    game: str,
+    where: str = "agents.seats",
 ) -> None:
     """Refuse players that the game does not have, and agents that are none or cannot play it."""
     policies, players = tuple(policies), tuple(players)
     known = (*policies, *SCRIPTED)
+    no_policy = f"no policy ({', '.join(map(repr, policies))}) and " if policies else ""
     for player, agent in seats.items():
         if player not in players:
             raise ConfigError(
-                f"'agents.seats' names player {player!r}, but the game's players are"
+                f"{where!r} names player {player!r}, but the game's players are"
                 f" {', '.join(map(repr, players))}{nearest(player, players)}"
             )
         if agent not in policies and not is_named(agent):
             raise ConfigError(
-                f"'agents.seats.{player}' is {agent!r}, which is no policy"
-                f" ({', '.join(map(repr, policies))}) and no scripted agent{nearest(agent, known)}"
+                f"'{where}.{player}' is {agent!r}, which is {no_policy}no scripted agent{nearest(agent, known)}"
             )
         if agent not in policies:
-            check_plays(agent, game, f"agents.seats.{player}")
+            check_plays(agent, game, f"{where}.{player}")
 
 
 def check_anchors(anchors: Iterable[str], *, games: Sequence[str]) -> None:
