@@ -5,9 +5,17 @@ from coplay.games.adapters.pettingzoo_game import PettingZoo
 from coplay.games.adapters.text_arena import TextArena
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
-from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.base import (
+    Game,
+    GameData,
+    GameParameters,
+    GameSpec,
+    MalformedRule,
+    Observation,
+    StepOutcome,
+)
 from coplay.games.buy_sell import BuySell
-from coplay.games.chance import Chance, derive_seed
+from coplay.games.chance import Chance, Order, derive_seed
 from coplay.games.coin_game import CoinGame
 from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
@@ -46,6 +54,7 @@ from coplay.games.rock_paper_scissors import RockPaperScissors
 from coplay.games.search_qa import SearchQa
 from coplay.games.split import Split
 from coplay.games.stag_hunt_talk import StagHuntTalk
+from coplay.games.tasks import Tasks
 from coplay.games.tic_tac_toe import TicTacToe
 from coplay.games.tools import Tool, Tools
 from coplay.games.trading import Trading
@@ -69,6 +78,7 @@ for _game in (
     SearchQa,
     Split,
     StagHuntTalk,
+    Tasks,
     TextArena,
     TicTacToe,
     Trading,
@@ -91,6 +101,7 @@ __all__ = [
     "Fields",
     "FreeText",
     "Game",
+    "GameData",
     "GameParameterError",
     "GameParameters",
     "GamePluginError",
@@ -109,6 +120,7 @@ __all__ = [
     "Observation",
     "OneOf",
     "OpenSpiel",
+    "Order",
     "PettingZoo",
     "PublicGoods",
     "RockPaperScissors",
@@ -116,6 +128,7 @@ __all__ = [
     "Split",
     "StagHuntTalk",
     "StepOutcome",
+    "Tasks",
     "TextArena",
     "TicTacToe",
     "Tool",

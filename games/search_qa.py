@@ -8,7 +8,6 @@ others does not help with them. The same facts ship as corpora for a retriever, 
 """
 
 import json
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,13 +21,12 @@ from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOu
 from coplay.games.chance import Chance
 from coplay.games.grammar import Action, Choice, FreeText, Malformed
 from coplay.games.parameters import OnePlayer, SeatsParameters, Tag
+from coplay.games.rewards import exact_match
 from coplay.games.tools import CallForm, Tool, Tools
 
 SHIPPED = "shipped"
 MAX_CHARACTERS = 200
 Split = Literal["train", "held_out", "all"]
-_ARTICLES = frozenset(("a", "an", "the"))
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class SearchQaParameters(SeatsParameters):
@@ -63,21 +61,11 @@ class SearchState:
 class Question:
     """One question with the answers that count as right."""
 
-    text: str
+    prompt: str
     answers: tuple[str, ...]
     terse: str
     split: str
-
-
-def normalised_answer(text: str) -> str:
-    """An answer without case, punctuation, articles and needless space (Rajpurkar et al. 2016)."""
-    words = text.lower().translate(_NO_PUNCTUATION).split()
-    return " ".join(word for word in words if word not in _ARTICLES)
-
-
-def is_exact_match(answer: str, golden: tuple[str, ...]) -> bool:
-    """Whether an answer is one of the right ones, both normalised."""
-    return normalised_answer(answer) in map(normalised_answer, golden)
+    source: str = "search_qa"
 
 
 @lru_cache(maxsize=16)
@@ -187,10 +175,10 @@ class SearchQa(Game[SearchState]):
         """The question."""
         question = self._questions[state.question]
         return Observation(
-            text=f"Question: {question.text}" if self._full else question.terse,
+            text=f"Question: {question.prompt}" if self._full else question.terse,
             grammar=self._grammar,
             system=self._rules(player),
-            facts={"game": self.name, "question": question.text},
+            facts={"game": self.name, "question": question.prompt},
             tools=self._tools,
         )
 
@@ -216,11 +204,11 @@ class SearchQa(Game[SearchState]):
         """Compare the answer with the right ones."""
         (player,) = self._spec.players
         action, question = actions[player], self._questions[state.question]
-        correct = not isinstance(action, Malformed) and is_exact_match(action.value, question.answers)
+        correct = 0.0 if isinstance(action, Malformed) else exact_match(action.value, question)
         return SearchState(state.question, True), StepOutcome(
-            rewards={player: float(correct)},
+            rewards={player: correct},
             terminated=True,
-            info={"correct": correct, "question": question.text, "answers": list(question.answers)},
+            info={"correct": bool(correct), "question": question.prompt, "answers": list(question.answers)},
         )
 
     def private(self, state: SearchState, player: str) -> Mapping[str, Any]:

@@ -12,7 +12,8 @@ import pytest
 
 from coplay.agents.retrievers import Bm25Retriever, HttpRetriever, RetrieverError, laid_out, read_corpus
 from coplay.agents.tool_settings import Bm25Tool, HttpTool
-from coplay.games.search_qa import is_exact_match, read_questions
+from coplay.games.rewards import exact_match
+from coplay.games.search_qa import read_questions
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 
@@ -151,9 +152,9 @@ def test_bm25_when_asked_any_question_that_ships_then_the_first_passage_answers_
 ) -> None:
     tool = Bm25Retriever(Bm25Tool(corpus=corpus, top_k=1, layout="plain"))
     questions = read_questions("shipped")
-    asked = [{"query": one.text if wording == "full" else one.terse} for one in questions]
+    asked = [{"query": one.prompt if wording == "full" else one.terse} for one in questions]
     for one, result in zip(questions, tool.run(asked), strict=True):
-        assert is_exact_match(result.text.rstrip(".").split()[-1], one.answers)
+        assert exact_match(result.text.split()[-1], one) == 1.0
 
 
 @pytest.mark.needs("bm25s")
