@@ -1,14 +1,13 @@
 """Tool calls inside turns: a turn as what was said and told in turn, and how much tools are used."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Literal, get_args
 
 from coplay.agents.base import CallOutcome, Segment
-from coplay.rollout_tree.paths import main_line
-from coplay.rollout_tree.records import RolloutTree, Turn
+from coplay.rollout_tree.records import Turn
+from coplay.rollout_tree.statistics import Line
 
 OUTCOMES: tuple[str, ...] = get_args(CallOutcome)
 UNDERSTOOD = ("ok", "timeout", "failed", "too_long")
@@ -44,20 +43,18 @@ def exchanges(turn: Turn) -> tuple[Exchange, ...]:
     return (*found, Exchange("assistant", turn.reply, segments[start:]))
 
 
-def tool_use(tree: RolloutTree) -> dict[str, float]:
-    """How a player uses tools, over the turns of the main line in which a game offers some.
+def tool_use(line: Line) -> dict[str, float]:
+    """How a player uses tools, over the turns in which a game offers some.
 
     `tool_calls/PLAYER`: calls a turn, and `tool_calls/PLAYER/OUTCOME` those of each outcome; `tool_calls_valid/PLAYER`:
     share of calls that were understood and within the budget; `tool_tokens/PLAYER`: tokens of results a turn, which
     nobody trains on; `sampled_share/PLAYER`: share of sampled ones among all tokens after the observation.
     """
-    turns: dict[str, list[Turn]] = defaultdict(list)
-    for step in main_line(tree):
-        for turn in step.turns:
-            if turn.observation.tools is not None:
-                turns[turn.player].append(turn)
     numbers: dict[str, float] = {}
-    for player, own in turns.items():
+    for player, turns in line.turns.items():
+        own = [turn for turn in turns if turn.observation.tools is not None]
+        if not own:
+            continue
         outcomes = [call.outcome for turn in own for call in turn.calls]
         numbers[f"tool_calls/{player}"] = len(outcomes) / len(own)
         for outcome in OUTCOMES:

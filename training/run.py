@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from coplay.agents.base import AgentFactory, Desk
+from coplay.agents.base import AgentFactory
 from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import Critic, build_critic
 from coplay.agents.desk import make_desk
@@ -21,7 +21,6 @@ from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
-from coplay.agents.tools import desk_for
 from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
     CheckpointError,
@@ -42,6 +41,7 @@ from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
 from coplay.training.mixtures import Exam
 from coplay.training.schemes import critic_learning
+from coplay.training.seats import check_tools
 from coplay.training.trainer import Trainer
 
 IMITATION_FILE = "imitation.json"
@@ -280,27 +280,6 @@ def check_critic(game: Game[Any], config: RunConfig) -> None:
             f"the estimator has a critic, but in {game.name!r} players move in turn and no rounds are declared, so"
             " that most ticks have no reply to read a value at; use estimator.kind = 'returns'"
         )
-
-
-def check_tools(game: Game[Any], desk: Desk | None, *, append_only: bool) -> None:
-    """See to it that somebody runs what a game offers, and that one turn can hold its results.
-
-    Raises:
-        ToolsNotConfiguredError: if nobody does.
-        ConfigError: if the model's template rewrites history.
-    """
-    state = game.initial_state(Chance(0))
-    for player in game.to_move(state):
-        tools = game.observe(state, player).tools
-        if tools is None:
-            continue
-        desk_for(desk, tools)
-        if not append_only:
-            raise ConfigError(
-                f"game {game.name!r} offers tools, but the chat template of 'agents.model' rewrites history, so that a"
-                " call and the reply after it would stand in different rows; expected an append-only template: take"
-                " another model, or a game without tools"
-            )
 
 
 def environment() -> dict[str, Any]:

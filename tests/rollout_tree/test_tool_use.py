@@ -29,6 +29,7 @@ from coplay.rollout_tree.episode_json import to_verifiers
 from coplay.rollout_tree.page_data import Tables, episode_data
 from coplay.rollout_tree.records import Turn
 from coplay.rollout_tree.render import render_text
+from coplay.rollout_tree.statistics import line_of
 from coplay.rollout_tree.storage import part_path, read_part
 from coplay.rollout_tree.tool_use import exchanges, tool_use
 
@@ -121,7 +122,7 @@ def test_parts_of_a_turn_when_taken_apart_then_each_has_its_tokens() -> None:
 
 def test_use_when_counted_then_calls_outcomes_valid_share_and_tokens() -> None:
     tree = with_tokens(searched()[0])
-    numbers = tool_use(tree)
+    numbers = tool_use(line_of(tree))
     assert numbers["tool_calls/Ada"] == numbers["tool_calls/Ada/ok"] == numbers["tool_calls_valid/Ada"] == 1.0
     assert numbers["tool_calls/Ada/over_budget"] == 0.0 and numbers["tool_tokens/Ada"] == 3.0
     assert numbers["sampled_share/Ada"] == 2 / 6
@@ -130,10 +131,10 @@ def test_use_when_counted_then_calls_outcomes_valid_share_and_tokens() -> None:
         replace(turn.calls[0], outcome=o, place=None) for o in ("ok", "malformed", "unknown", "over_budget")
     )
     bare = replace(turn, calls=calls, segments=())
-    found = tool_use(replace(tree, steps=(replace(tree.steps[0], turns=(bare,)),)))
+    found = tool_use(line_of(replace(tree, steps=(replace(tree.steps[0], turns=(bare,)),))))
     assert found["tool_calls/Ada"] == 4.0 and found["tool_calls_valid/Ada"] == 0.25
     assert found["tool_calls/Ada/malformed"] == 1.0 and "tool_tokens/Ada" not in found
-    guessed = tool_use(searched("guesser")[0])
+    guessed = tool_use(line_of(searched("guesser")[0]))
     assert guessed["tool_calls/Ada"] == 0.0 and "tool_calls_valid/Ada" not in guessed
 
 
