@@ -5,9 +5,17 @@ from coplay.games.adapters.pettingzoo_game import PettingZoo
 from coplay.games.adapters.text_arena import TextArena
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
-from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.base import (
+    Game,
+    GameData,
+    GameParameters,
+    GameSpec,
+    MalformedRule,
+    Observation,
+    StepOutcome,
+)
 from coplay.games.buy_sell import BuySell
-from coplay.games.chance import Chance, derive_seed
+from coplay.games.chance import Chance, Order, derive_seed
 from coplay.games.coin_game import CoinGame
 from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
@@ -43,9 +51,12 @@ from coplay.games.registry import (
 )
 from coplay.games.replies import strip_reasoning
 from coplay.games.rock_paper_scissors import RockPaperScissors
+from coplay.games.search_qa import SearchQa
 from coplay.games.split import Split
 from coplay.games.stag_hunt_talk import StagHuntTalk
+from coplay.games.tasks import Tasks
 from coplay.games.tic_tac_toe import TicTacToe
+from coplay.games.tools import Tool, Tools
 from coplay.games.trading import Trading
 from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
@@ -64,8 +75,10 @@ for _game in (
     PettingZoo,
     PublicGoods,
     RockPaperScissors,
+    SearchQa,
     Split,
     StagHuntTalk,
+    Tasks,
     TextArena,
     TicTacToe,
     Trading,
@@ -88,6 +101,7 @@ __all__ = [
     "Fields",
     "FreeText",
     "Game",
+    "GameData",
     "GameParameterError",
     "GameParameters",
     "GamePluginError",
@@ -106,14 +120,19 @@ __all__ = [
     "Observation",
     "OneOf",
     "OpenSpiel",
+    "Order",
     "PettingZoo",
     "PublicGoods",
     "RockPaperScissors",
+    "SearchQa",
     "Split",
     "StagHuntTalk",
     "StepOutcome",
+    "Tasks",
     "TextArena",
     "TicTacToe",
+    "Tool",
+    "Tools",
     "Trading",
     "TrustAndSplit",
     "TwoRoundBargaining",

@@ -20,7 +20,6 @@ from coplay.games.alternating_offers_wording import OffersView, full_rules, full
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.best_outcomes import division_yardsticks
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, Grammar, Malformed, Number, OneOf
 
 ACCEPT, REJECT = "accept", "reject"
@@ -225,18 +224,6 @@ class AlternatingOffers(Game[OffersState]):
         return following, StepOutcome(
             rewards=dict(zip(self._players, points, strict=True)), terminated=over, info=info
         )
-
-    def private(self, state: OffersState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: OffersState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> OffersState:
-        """The inverse of `encode`."""
-        return decode_fields(OffersState, data)
 
 
 class Ultimatum(AlternatingOffers):

@@ -16,7 +16,6 @@ from coplay.games.bargaining_wording import BargainingView, full_rules, full_tur
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.best_outcomes import whole_unit_yardsticks
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, Fields, FreeText, Grammar, Malformed, OneOf
 from coplay.games.messages import delivered
 
@@ -256,11 +255,3 @@ class Bargaining(Game[BargainingState]):
     def private(self, state: BargainingState, player: str) -> Mapping[str, Any]:
         """The own values."""
         return {"values": self._named(state.values[self._players.index(player)])}
-
-    def encode(self, state: BargainingState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> BargainingState:
-        """The inverse of `encode`."""
-        return decode_fields(BargainingState, data)

@@ -1,14 +1,16 @@
 """The contract of a game: rules over an immutable state, so that forking one is free."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
 from coplay.games.chance import Chance
+from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Grammar
+from coplay.games.tools import Tools
 
 State = TypeVar("State")
 
@@ -49,6 +51,20 @@ class GameSpec:
     reward_range: tuple[float, float]
     """Least and greatest raw reward of one player in one step."""
     malformed_rule: MalformedRule
+    in_order: bool = False
+    """True if it draws by `Chance.dealt`: the groups of a run then have numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GameData:
+    """What a game was made from besides its parameters."""
+
+    name: str
+    """Of the file or folder."""
+    digest: str
+    """Of all that play depends on: a run that goes on must find it the same."""
+    counts: Mapping[str, int]
+    """How many things there are, and how many were left out for which reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +80,8 @@ class Observation:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the text says, machine-readable, for scripted agents; JSON values only, never more than the
     text."""
+    tools: Tools | None = None
+    """What the player may call before he moves; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +103,20 @@ class StepOutcome:
 class Game(ABC, Generic[State]):
     """Rules over an immutable, hashable-by-value state. One instance serves any number of plays at once.
 
-    A subclass names its `Parameters`, and every method is pure: the same arguments give the same result.
+    A subclass names its `Parameters` and, as `Game[MyState]`, its state; every method is pure: the same arguments
+    give the same result.
     """
 
     Parameters: ClassVar[type[GameParameters]]
     name: ClassVar[str]
+    _state_type: ClassVar[type[Any] | None] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Game) and isinstance(get_args(base)[0], type):
+                cls._state_type = get_args(base)[0]
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
@@ -98,6 +125,15 @@ class Game(ABC, Generic[State]):
     @abstractmethod
     def spec(self) -> GameSpec:
         """What this game, with these parameters, declares about itself."""
+
+    @property
+    def data(self) -> GameData | None:
+        """What was read from files; None for rules alone."""
+        return None
+
+    def fitted(self, num_tokens: Callable[[Observation], int]) -> "Game[State]":
+        """The game without what its parameters find too long once a tokenizer is known; itself if they say nothing."""
+        return self
 
     @abstractmethod
     def initial_state(self, chance: Chance) -> State:
@@ -115,14 +151,27 @@ class Game(ABC, Generic[State]):
     def step(self, state: State, actions: Mapping[str, Action], chance: Chance) -> tuple[State, StepOutcome]:
         """Apply one action for each player to move; a `Malformed` one under the declared rule."""
 
-    @abstractmethod
     def private(self, state: State, player: str) -> Mapping[str, Any]:
-        """Values only `player` may know now, by name; none of them may stand in another's observation."""
+        """Values only `player` may know now, by name; none of them may stand in another's observation.
 
-    @abstractmethod
+        None, unless a game says otherwise.
+        """
+        return {}
+
     def encode(self, state: State) -> Any:
-        """The state as a JSON value."""
+        """The state as a JSON value: of a dataclass of numbers, texts and tuples, its fields by name."""
+        return encode_fields(state)
 
-    @abstractmethod
     def decode(self, data: Any) -> State:
-        """The inverse of `encode`."""
+        """The inverse of `encode`.
+
+        Raises:
+            TypeError: if the class does not say what its state is.
+        """
+        if self._state_type is None:
+            raise TypeError(
+                f"{type(self).__name__} does not say what its states are; expected `class"
+                f" {type(self).__name__}(Game[MyState])`, or its own `encode` and `decode`"
+            )
+        state: State = decode_fields(self._state_type, data)
+        return state

@@ -14,7 +14,6 @@ from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOu
 from coplay.games.buy_sell_parameters import BuySellParameters
 from coplay.games.buy_sell_wording import TradeView, full_rules, full_turn, terse_rules, terse_turn
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, FreeText, Grammar, Malformed, Number, OneOf
 from coplay.games.messages import delivered
 
@@ -215,11 +214,3 @@ class BuySell(Game[BuySellState]):
         """The seller's cost, the buyer's value."""
         seat = self._players.index(player)
         return {("cost", "value")[seat]: state.reservations[seat]}
-
-    def encode(self, state: BuySellState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> BuySellState:
-        """The inverse of `encode`."""
-        return decode_fields(BuySellState, data)

@@ -14,7 +14,6 @@ from pydantic import Field
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, Malformed
 from coplay.games.parameters import RoundsParameters, Tag, TwoPlayers
 from coplay.games.replies import number_text
@@ -212,15 +211,3 @@ class CoinGame(Game[CoinState]):
 
     def _move(self, action: Action) -> int:
         return 0 if isinstance(action, Malformed) else self._moves.index(action.value)
-
-    def private(self, state: CoinState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: CoinState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> CoinState:
-        """The inverse of `encode`."""
-        return decode_fields(CoinState, data)

@@ -24,7 +24,6 @@ from pydantic import Field, model_validator
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
 from coplay.games.commons_wording import CommonsRules, full_round, full_rules, terse_round, terse_rules
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Malformed, Number
 from coplay.games.parameters import Players, RoundsParameters, Tag, join_names
 
@@ -236,15 +235,3 @@ class Commons(Game[CommonsState]):
         )
         best_stock = self._regrowth.grown(state.best_stock - planned)
         return CommonsState(after, best_stock, state.round + 1, claims, state.stock), outcome
-
-    def private(self, state: CommonsState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: CommonsState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> CommonsState:
-        """The inverse of `encode`."""
-        return decode_fields(CommonsState, data)

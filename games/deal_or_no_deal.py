@@ -14,7 +14,6 @@ from coplay.games.chance import Chance
 from coplay.games.deal_instances import DealInstance, all_instances, largest_worth, load_instances
 from coplay.games.deal_or_no_deal_parameters import DealOrNoDealParameters
 from coplay.games.deal_or_no_deal_wording import DealView, full_rules, full_turn, terse_rules, terse_turn
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, Fields, FreeText, Grammar, Malformed, OneOf
 from coplay.games.messages import delivered
 
@@ -233,11 +232,3 @@ class DealOrNoDeal(Game[DealState]):
     def private(self, state: DealState, player: str) -> Mapping[str, Any]:
         """The own values."""
         return {"values": self._named(state.values[self._players.index(player)])}
-
-    def encode(self, state: DealState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> DealState:
-        """The inverse of `encode`."""
-        return decode_fields(DealState, data)

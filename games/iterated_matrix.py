@@ -175,15 +175,3 @@ class IteratedMatrix(Game[MatrixState]):
 
     def _move(self, seat: int, action: Action) -> int:
         return self._malformed[seat] if isinstance(action, Malformed) else self._index[seat][action.value]
-
-    def private(self, state: MatrixState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: MatrixState) -> Any:
-        """The state as a JSON value."""
-        return {"round": state.round, "last": list(state.last), "over": state.over}
-
-    def decode(self, data: Any) -> MatrixState:
-        """The inverse of `encode`."""
-        return MatrixState(data["round"], tuple(data["last"]), data["over"])

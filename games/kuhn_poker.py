@@ -143,12 +143,3 @@ class KuhnPoker(Game[KuhnState]):
     def private(self, state: KuhnState, player: str) -> Mapping[str, Any]:
         """The own card."""
         return {"card": CARDS[state.cards[self._players.index(player)]]}
-
-    def encode(self, state: KuhnState) -> Any:
-        """The state as a JSON value."""
-        return {"cards": list(state.cards), "moves": list(state.moves)}
-
-    def decode(self, data: Any) -> KuhnState:
-        """The inverse of `encode`."""
-        first, second = data["cards"]
-        return KuhnState((first, second), tuple(data["moves"]))

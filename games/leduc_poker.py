@@ -212,14 +212,6 @@ class LeducPoker(Game[LeducState]):
         """The own card."""
         return {"card": CARDS[state.cards[self._players.index(player)]]}
 
-    def encode(self, state: LeducState) -> Any:
-        """The state as a JSON value."""
-        return {"cards": list(state.cards), "rounds": [list(moves) for moves in state.rounds]}
-
-    def decode(self, data: Any) -> LeducState:
-        """The inverse of `encode`."""
-        return LeducState(tuple(data["cards"]), tuple(map(tuple, data["rounds"])))
-
 
 def _letter(card: str) -> str:
     return card[0].upper()

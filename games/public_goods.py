@@ -16,7 +16,6 @@ from pydantic import Field
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Malformed, Number
 from coplay.games.parameters import Players, RoundsParameters, Tag, join_names
 from coplay.games.replies import number_text
@@ -187,15 +186,3 @@ class PublicGoods(Game[PublicGoodsState]):
             terminated=played >= self.parameters.num_rounds,
             info=info,
         )
-
-    def private(self, state: PublicGoodsState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: PublicGoodsState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> PublicGoodsState:
-        """The inverse of `encode`."""
-        return decode_fields(PublicGoodsState, data)

@@ -156,15 +156,3 @@ class RockPaperScissors(Game[RockPaperScissorsState]):
 
     def _move(self, action: Action) -> int:
         return 0 if isinstance(action, Malformed) else self._moves.index(action.value)
-
-    def private(self, state: RockPaperScissorsState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: RockPaperScissorsState) -> Any:
-        """The state as a JSON value."""
-        return {"round": state.round, "last": list(state.last)}
-
-    def decode(self, data: Any) -> RockPaperScissorsState:
-        """The inverse of `encode`."""
-        return RockPaperScissorsState(data["round"], tuple(data["last"]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from coplay.games.answers import wrap_answer
 from coplay.games.replies import quote_text
 
 
@@ -27,3 +28,9 @@ def round_opening(number: int, num_rounds: int, last: tuple[bool, str] | None) -
         agreed, gain = last
         lines.append(f"Last round ended in {'a deal' if agreed else 'no deal'}; {gain}.")
     return lines
+
+
+def reply_with_a_legal_move(tag: str | None) -> str:
+    """How to choose among legal moves that are shown at each turn, in the tag if there is one."""
+    form = "" if tag is None else f" as {wrap_answer(tag, '...')}"
+    return f"Reply with one of them{form}. Any other reply counts as the first of the legal moves."

@@ -226,20 +226,3 @@ class Split(Game[SplitState]):
         if isinstance(action, Malformed):
             return self._nothing
         return tuple(action.value[item] for item in self._items)
-
-    def private(self, state: SplitState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: SplitState) -> Any:
-        """The state as a JSON value."""
-        tables = {"values": state.values, "last_claims": state.last_claims, "last_values": state.last_values}
-        listed = {name: [list(row) for row in table] for name, table in tables.items()}
-        return {"round": state.round, **listed, "over": state.over}
-
-    def decode(self, data: Any) -> SplitState:
-        """The inverse of `encode`."""
-        values, claims, earlier = (
-            tuple(map(tuple, data[name])) for name in ("values", "last_claims", "last_values")
-        )
-        return SplitState(data["round"], values, claims, earlier, data["over"])

@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.best_outcomes import matrix_yardsticks
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, FreeText, Malformed
 from coplay.games.messages import delivered
 from coplay.games.parameters import RoundsParameters, Tag, TwoPlayers
@@ -240,15 +239,3 @@ class StagHuntTalk(Game[StagHuntTalkState]):
 
     def _hunted(self, action: Action) -> int:
         return MOVES.index("hare" if isinstance(action, Malformed) else action.value)
-
-    def private(self, state: StagHuntTalkState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: StagHuntTalkState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> StagHuntTalkState:
-        """The inverse of `encode`."""
-        return decode_fields(StagHuntTalkState, data)

@@ -140,15 +140,3 @@ class TicTacToe(Game[TicTacToeState]):
             terminated=not free_cells(board),
             info={"player": player, "move": str(cell + 1), "winner": won},
         )
-
-    def private(self, state: TicTacToeState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: TicTacToeState) -> Any:
-        """The state as a JSON value."""
-        return {"board": state.board}
-
-    def decode(self, data: Any) -> TicTacToeState:
-        """The inverse of `encode`."""
-        return TicTacToeState(data["board"])

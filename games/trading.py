@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, Fields, Grammar, Malformed
 from coplay.games.trading_parameters import PASSES, TradingParameters
 from coplay.games.trading_wording import (
@@ -259,14 +258,6 @@ class Trading(Game[TradingState]):
     def private(self, state: TradingState, player: str) -> Mapping[str, Any]:
         """The own values."""
         return {"values": self._named(state.values[self._players.index(player)])}
-
-    def encode(self, state: TradingState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> TradingState:
-        """The inverse of `encode`."""
-        return decode_fields(TradingState, data)
 
 
 def _worth(holdings: tuple[Bundle, ...], values: tuple[Bundle, ...]) -> int:

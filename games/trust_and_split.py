@@ -229,21 +229,3 @@ class TrustAndSplit(Game[TrustState]):
             return {}
         seat = self._seats[player]
         return {"hand": state.hand_of(seat), "value": self._value(state, seat)}
-
-    def encode(self, state: TrustState) -> Any:
-        """The state as a JSON value."""
-        return {
-            "round": state.round,
-            "upper": state.upper,
-            "hand": state.hand,
-            "first": state.first,
-            "alternates": state.alternates,
-            "said": list(state.said),
-            "last_claims": list(state.last_claims),
-            "over": state.over,
-            "last_upper": state.last_upper,
-        }
-
-    def decode(self, data: Any) -> TrustState:
-        """The inverse of `encode`."""
-        return TrustState(**{**data, "said": tuple(data["said"]), "last_claims": tuple(data["last_claims"])})

@@ -188,17 +188,3 @@ class TwoRoundBargaining(Game[BargainingState]):
         if len(self.parameters.values) == 1:
             return {}
         return {"value": state.values[self._players.index(player)]}
-
-    def encode(self, state: BargainingState) -> Any:
-        """The state as a JSON value."""
-        return {
-            "values": list(state.values),
-            "round": state.round,
-            "offer": state.offer,
-            "over": state.over,
-        }
-
-    def decode(self, data: Any) -> BargainingState:
-        """The inverse of `encode`."""
-        first, second = data["values"]
-        return BargainingState((first, second), data["round"], data["offer"], data["over"])

@@ -111,18 +111,6 @@ class SingleTurn(Game[SingleTurnState]):
         reward = distinct_characters(actions[PLAYER].text)
         return SingleTurnState(state.prompt, True), StepOutcome(rewards={PLAYER: reward}, terminated=True)
 
-    def private(self, state: SingleTurnState, player: str) -> Mapping[str, Any]:
-        """Nothing is hidden."""
-        return {}
-
-    def encode(self, state: SingleTurnState) -> Any:
-        """The state as a JSON value."""
-        return {"prompt": state.prompt, "over": state.over}
-
-    def decode(self, data: Any) -> SingleTurnState:
-        """The inverse of `encode`."""
-        return SingleTurnState(data["prompt"], data["over"])
-
 
 def words_for(folder: str, prompt_tokens: int) -> int:
     """How many words bring the mean prompt of the model in `folder` nearest to `prompt_tokens`."""

@@ -11,8 +11,10 @@ import numpy as np
 from coplay.rollout_tree import RolloutTree, Trajectory, render_text, safe_text
 from coplay.rollout_tree.pieces import Pieces
 from coplay.training.config import RunConfig
+from coplay.training.data import told_data
 from coplay.training.extract import extract
 from coplay.training.packets import make_packets
+from coplay.training.reply_budget import too_long_replies
 from coplay.training.run import Run
 from coplay.training.stages import (
     collect_rollouts,
@@ -33,6 +35,7 @@ def dry_run(config: RunConfig) -> str:
     """One dialogue per seat as the models see it, row lengths, peak memory, seconds per iteration and per run."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(config, folder=Path(folder))
+        warning = too_long_replies(run)
         start = time.perf_counter()
         trees = collect_rollouts(run, 0)
         played = time.perf_counter()
@@ -44,9 +47,11 @@ def dry_run(config: RunConfig) -> str:
     return "\n".join(
         [
             f"configuration {config.name!r}: {_played(run)}, {len(trees)} games an iteration",
+            *([f"warning: {safe_text(warning)}"] if warning is not None else []),
+            *told_data(run.data),
             _outcome(trees),
-            *(_dialogue(run, trajectories, player) for player in run.game.spec.players),
-            f"row lengths in tokens: {_lengths(trajectories)}",
+            *(dialogue(run, trajectories, player) for player in run.game.spec.players),
+            f"row lengths in tokens: {lengths(trajectories)}",
             f"one iteration: {generation:.2f} s generation, {training:.2f} s training, peak memory {peak:.0f} MiB",
             f"{config.update.num_updates} updates: about"
             f" {_duration((generation + training) * config.update.num_updates)}; nothing was written",
@@ -91,7 +96,7 @@ def _outcome(trees: Sequence[RolloutTree]) -> str:
     return f"{failed} of {len(trees)} games failed\n\n{render_text(trees[0])}"
 
 
-def _dialogue(run: Run, trajectories: Sequence[Trajectory], player: str) -> str:
+def dialogue(run: Run, trajectories: Sequence[Trajectory], player: str) -> str:
     """The first row of a player's first game, decoded token by token; sampled tokens stand in brackets."""
     mine = [t for t in trajectories if t.player == player]
     if not mine or not mine[0].rows:
@@ -110,6 +115,7 @@ def _dialogue(run: Run, trajectories: Sequence[Trajectory], player: str) -> str:
     return f"--- {player} ({mine[0].policy}), sampled tokens in brackets:\n{text[:SHOWN_CHARACTERS]}{cut}\n"
 
 
-def _lengths(trajectories: Sequence[Trajectory]) -> str:
-    lengths = np.array([len(row.ids) for t in trajectories for row in t.rows] or [0])
-    return f"min {lengths.min()}, median {int(np.median(lengths))}, max {lengths.max()}, {len(lengths)} rows"
+def lengths(trajectories: Sequence[Trajectory]) -> str:
+    """Of the rows, in tokens."""
+    found = np.array([len(row.ids) for t in trajectories for row in t.rows] or [0])
+    return f"min {found.min()}, median {int(np.median(found))}, max {found.max()}, {len(found)} rows"

@@ -30,7 +30,6 @@ from pydantic import Field
 from coplay.games import (
     Action, Chance, Choice, Game, GameSpec, Malformed, MalformedRule, Observation, StepOutcome, register_game
 )
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.parameters import RoundsParameters, join_names
 
 
@@ -134,14 +133,6 @@ class CLASS(Game[CLASSState]):
     def private(self, state: CLASSState, player: str) -> Mapping[str, Any]:
         """The own card."""
         return {"card": state.cards[self._players.index(player)]}
-
-    def encode(self, state: CLASSState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> CLASSState:
-        """The inverse of `encode`."""
-        return decode_fields(CLASSState, data)
 '''
 
 

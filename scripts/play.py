@@ -1,22 +1,39 @@
-"""`coplay play GAME [--seats Ada=human,Bo=tit_for_tat] [--seed S] [--game.parameter value]`: watch, or sit in."""
+"""`coplay play NAME|module:Class [--seats Ada=human,Bo=grim] [--out DIR] [--game.parameter value]`: watch or join."""
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from coplay.games import make_game
 from coplay.games.names import nearest
-from coplay.rollout_tree import CollectPlan, collect_sync, plan_episodes
+from coplay.rollout_tree import CollectPlan, RolloutTree, collect_sync, plan_episodes, write_rollouts
+from coplay.rollout_tree.plan import episode_name
 from coplay.rollout_tree.render import render_text
+from coplay.rollout_tree.storage import parts
 from coplay.scripts.entrants import contestant, trained_game
+from coplay.scripts.own_games import use_game
 from coplay.scripts.settings import parse_flags
 from coplay.training.messages import ConfigError
 
-USAGE = """coplay play GAME [--seats PLAYER=AGENT ...] [--seed S] [--game.parameter value]
+USAGE = """coplay play NAME|module:Class [--seats PLAYER=AGENT ...] [--seed S] [--out DIR] [--game.parameter value]
 
 AGENT is a scripted agent's name, axelrod:STRATEGY, human, or RUN[@iteration][:player]; seats not named are human.
 A trained agent plays the game as it learnt it (wording, rounds, ...), but for what --game flags change.
+--out keeps the game in DIR/rollouts, as one more iteration; coplay imitate learns from it.
 Example: coplay play iterated_matrix --seats Ada=human Bo=tit_for_tat --game.num-rounds 5
 """
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """What the flags say."""
+
+    seats: dict[str, str] = field(default_factory=dict)
+    seed: int = 0
+    out: Path | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,21 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(USAGE)
         return 0 if arguments else 2
-    name, seats, seed, parameters = arguments[0], {}, 0, {}
-    for path, value in parse_flags(arguments[1:]):
-        if path == ["seats"]:
-            seats = _parse_seats(value)
-        elif path == ["seed"]:
-            if not isinstance(value, int):
-                raise ConfigError(f"--seed is {value!r}; expected a whole number")
-            seed = value
-        elif path[0] == "game" and len(path) == 2:
-            parameters[path[1]] = value
-        else:
-            raise ConfigError(
-                f"unknown flag '--{'.'.join(path)}'; expected --seats, --seed or --game.parameter"
-            )
-    game = make_game(name, **{**trained_game(seats.values(), name), **parameters})
+    name, asked = use_game(arguments[0]), _parse(arguments[1:])
+    seats, seed = asked.seats, asked.seed
+    game = make_game(name, **{**trained_game(seats.values(), name), **asked.parameters})
     players = game.spec.players
     for player in seats:
         if player not in players:
@@ -57,7 +62,38 @@ def main(arguments: Sequence[str]) -> int:
     )
     trees = collect_sync(CollectPlan(game=game, episodes=episodes))
     sys.stdout.write(render_text(trees[0]))
+    if asked.out is not None:
+        _keep(trees[0], asked.out)
     return 0
+
+
+def _parse(flags: Sequence[str]) -> _Asked:
+    asked = _Asked()
+    for path, value in parse_flags(flags):
+        if path == ["seats"]:
+            asked.seats = _parse_seats(value)
+        elif path == ["seed"]:
+            if not isinstance(value, int):
+                raise ConfigError(f"--seed is {value!r}; expected a whole number")
+            asked.seed = value
+        elif path == ["out"]:
+            asked.out = Path(str(value))
+        elif path[0] == "game" and len(path) == 2:
+            asked.parameters[path[1]] = value
+        else:
+            raise ConfigError(
+                f"unknown flag '--{'.'.join(path)}'; expected --seats, --seed, --out or --game.parameter"
+            )
+    return asked
+
+
+def _keep(tree: RolloutTree, folder: Path) -> None:
+    """Store a game after those that are there."""
+    stored = [number for number, _ in parts(folder, "episodes")] if (folder / "rollouts").is_dir() else []
+    iteration = max(stored, default=-1) + 1
+    write_rollouts(
+        folder, iteration, [replace(tree, iteration=iteration, episode=episode_name(iteration, 0))]
+    )
 
 
 def _parse_seats(value: object) -> dict[str, str]:

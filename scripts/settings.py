@@ -1,74 +1,151 @@
 """From a TOML file and flags to a run's configuration: the same fields, checked by the same models."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, time
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Generic, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from coplay.games import available_games
 from coplay.games.names import nearest
 from coplay.games.registry import game_class
+from coplay.scripts.own_games import use_game
 from coplay.training.config import RunConfig
+from coplay.training.imitation_config import ImitationConfig
 from coplay.training.messages import ConfigError, explain, field_hint, field_paths, model_variants
 
-DEFAULT_CONFIG = "dilemma_aligned"
+Config = TypeVar("Config", bound=BaseModel)
+TABLES = (["agents", "seats"], ["agents", "policies"], ["sources"])
+"""Tables whose keys people choose: players, policies, sources of dialogues."""
+KIND = ["game", "kind"]
+OTHER_CONFIG = "any_game"
+"""What a run without a configuration starts from when its game is another than that of the default one."""
+Changes = list[tuple[list[str], Any]]
+"""Fields by path, and their new values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form(Generic[Config]):
+    """A kind of configuration: of a training run, or of an imitation."""
+
+    model: type[Config]
+    folder: str
+    """Where those that come with the package lie, inside `coplay.scripts`."""
+    default: str
+
+    def shipped(self) -> dict[str, Path]:
+        """Configurations that come with the package, by name."""
+        folder = resources.files("coplay.scripts") / self.folder
+        found = [Path(str(entry)) for entry in folder.iterdir() if entry.name.endswith(".toml")]
+        return {path.stem: path for path in sorted(found)}
+
+    def read(self, config: str | None, flags: Sequence[str]) -> Config:
+        """A checked configuration from a file (or a shipped one's name) and `--section.field value` flags over it.
+
+        Raises:
+            ConfigError: one sentence about the first thing that is wrong.
+        """
+        return self.changed(config, parse_flags(flags))
+
+    def changed(self, config: str | None, changes: Changes) -> Config:
+        """The same with parsed flags.
+
+        Raises:
+            ConfigError: one sentence about the first thing that is wrong.
+        """
+        data = _read_toml(self.default if config is None else config, self.shipped())
+        if isinstance(data.get("game"), dict) and "kind" in data["game"]:
+            data["game"]["kind"] = _known(data["game"]["kind"])
+        known = [(path, _known(value) if path == KIND else value) for path, value in changes]
+        return self.check(_with_changes(self.model, data, known))
+
+    def check(self, data: dict[str, Any]) -> Config:
+        """Validate nested settings.
+
+        Raises:
+            ConfigError: one sentence about the first thing that is wrong.
+        """
+        try:
+            return self.model.model_validate(data)
+        except ValidationError as error:
+            raise ConfigError(explain(error, self.model)) from None
+
+
+TRAINING = Form(model=RunConfig, folder="configs", default="dilemma_aligned")
+IMITATION = Form(model=ImitationConfig, folder="imitations", default="trust_imitate")
+DEFAULT_CONFIG = TRAINING.default
 
 
 def shipped_configs() -> dict[str, Path]:
-    """Configurations that come with the package, by name."""
-    folder = resources.files("coplay.scripts") / "configs"
-    found = [Path(str(entry)) for entry in folder.iterdir() if entry.name.endswith(".toml")]
-    return {path.stem: path for path in sorted(found)}
+    """Configurations of training runs that come with the package, by name."""
+    return TRAINING.shipped()
 
 
 def read_settings(config: str | None, flags: Sequence[str]) -> RunConfig:
-    """A checked configuration from a file (or a shipped one's name) and `--section.field value` flags over it.
+    """The configuration of a training run, from a file (or a shipped one's name) and flags over it.
 
     Raises:
         ConfigError: one sentence about the first thing that is wrong.
     """
-    data = _read_toml(DEFAULT_CONFIG if config is None else config)
-    return check_settings(_with_changes(data, parse_flags(flags)))
+    changes = parse_flags(flags)
+    kinds = [_known(value) for path, value in changes if path == KIND]
+    if (
+        config is None
+        and kinds
+        and kinds[-1] != _read_toml(DEFAULT_CONFIG, shipped_configs())["game"]["kind"]
+    ):
+        config, changes = OTHER_CONFIG, [*_suited(kinds[-1], changes), *changes]
+    return TRAINING.changed(config, changes)
 
 
-def change_settings(config: RunConfig, changes: Iterable[tuple[list[str], Any]]) -> RunConfig:
+def _known(kind: Any) -> Any:
+    return use_game(kind) if isinstance(kind, str) else kind
+
+
+def _suited(kind: Any, changes: Changes) -> Changes:
+    """What a run of any game has of this one: its name, and for the embedded model its terse wording."""
+    told: Changes = [(["name"], kind)]
+    embedded = all(value == "embedded" for path, value in changes if path == ["agents", "model", "kind"])
+    if embedded and "wording" in game_class(kind).Parameters.model_fields:
+        told.append((["game", "wording"], "terse"))
+    return told
+
+
+def change_settings(config: RunConfig, changes: Changes) -> RunConfig:
     """A run's configuration with parsed flags over it.
 
     Raises:
         ConfigError: one sentence about the first thing that is wrong.
     """
-    return check_settings(_with_changes(config.model_dump(mode="json"), changes))
+    return check_settings(_with_changes(RunConfig, config.model_dump(mode="json"), changes))
 
 
-def _with_changes(data: dict[str, Any], changes: Iterable[tuple[list[str], Any]]) -> dict[str, Any]:
+def _with_changes(model: type[BaseModel], data: dict[str, Any], changes: Changes) -> dict[str, Any]:
     for path, value in sorted(changes, key=_kinds_first):
-        _put(data, path, value)
+        _put(model, data, path, value)
     return data
 
 
 def check_settings(data: dict[str, Any]) -> RunConfig:
-    """Validate nested settings.
+    """Validate the nested settings of a training run.
 
     Raises:
         ConfigError: one sentence about the first thing that is wrong.
     """
-    try:
-        return RunConfig.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(explain(error, RunConfig)) from None
+    return TRAINING.check(data)
 
 
-def parse_flags(flags: Sequence[str]) -> list[tuple[list[str], Any]]:
+def parse_flags(flags: Sequence[str]) -> Changes:
     """`--a.b-c 1 2` to (["a", "b_c"], [1, 2]); a flag without values is True, `--no-x` False.
 
     Raises:
         ConfigError: if a word is no flag, or no field of that name exists.
     """
-    found: list[tuple[list[str], Any]] = []
+    found: Changes = []
     place = 0
     while place < len(flags):
         flag = flags[place]
@@ -93,16 +170,15 @@ def parse_flags(flags: Sequence[str]) -> list[tuple[list[str], Any]]:
     return found
 
 
-def known_fields() -> list[str]:
+def known_fields(model: type[BaseModel] = RunConfig) -> list[str]:
     """Every dotted field a configuration can have, those of all installed games included."""
     games = [
         f"game.{name}" for game in available_games() for name in field_paths(game_class(game).Parameters)
     ]
-    return sorted({*field_paths(RunConfig), *games})
+    return sorted({*field_paths(model), *games})
 
 
-def _read_toml(config: str) -> dict[str, Any]:
-    shipped = shipped_configs()
+def _read_toml(config: str, shipped: dict[str, Path]) -> dict[str, Any]:
     path = shipped.get(config, Path(config))
     if not path.is_file():
         raise ConfigError(
@@ -126,10 +202,10 @@ def _literal(word: str) -> Any:
     return word if isinstance(value, date | time) else value
 
 
-def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(model: type[BaseModel], data: dict[str, Any], path: list[str], value: Any) -> None:
     """Set one field; a new `kind` starts its section anew, since other kinds have other fields."""
     dotted = ".".join(path)
-    fields = known_fields()
+    fields = known_fields(model)
     if dotted not in fields and not _inside_table(path):
         raise ConfigError(f"unknown flag '--{dotted}'{field_hint(dotted, fields)}")
     node = data
@@ -140,15 +216,17 @@ def _put(data: dict[str, Any], path: list[str], value: Any) -> None:
         node = below
     if path[-1] == "kind" and node.get("kind") != value:
         node.clear()
-    wants_list = isinstance(value, str) and _takes_several(path)
+    wants_list = isinstance(value, str) and _takes_several(model, path)
     node[path[-1]] = [value] if wants_list else value
 
 
-def _takes_several(path: list[str]) -> bool:
+def _takes_several(model: type[BaseModel], path: list[str]) -> bool:
     """True if a field of this path is a list, in any kind of its section."""
-    models: list[type[BaseModel]] = [RunConfig]
+    models: list[type[BaseModel]] = [model]
     annotations: list[Any] = []
-    for part in path:
+    for place, part in enumerate(path):
+        if _is_chosen(path, place):
+            continue
         annotations = [m.model_fields[part].annotation for m in models if part in m.model_fields]
         models = [found for annotation in annotations for found in model_variants(annotation)] or models
         if path[0] == part == "game":
@@ -163,10 +241,10 @@ def _kinds_first(flag: tuple[list[str], Any]) -> tuple[bool, int]:
 
 
 def _is_chosen(path: list[str], place: int) -> bool:
-    """True at names that people choose: players and policies."""
-    return place == 2 and path[:2] in (["agents", "seats"], ["agents", "policies"])
+    """True at names that people choose: players, policies and sources."""
+    return any(path[:place] == table for table in TABLES)
 
 
 def _inside_table(path: list[str]) -> bool:
     """True for fields below names that people choose."""
-    return len(path) > 2 and _is_chosen(path, 2)
+    return any(_is_chosen(path, place) for place in range(1, len(path)))

@@ -1,7 +1,7 @@
 """`coplay train [CONFIG] [--section.field value] [--resume DIR] [--overwrite] [--dry-run]`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ import tyro
 
 from coplay.agents.runs import find_run
 from coplay.scripts.progress import Progress
-from coplay.scripts.settings import DEFAULT_CONFIG, read_settings, shipped_configs
+from coplay.scripts.settings import DEFAULT_CONFIG, OTHER_CONFIG, read_settings, shipped_configs
 from coplay.training.config import RunConfig
 from coplay.training.messages import ConfigError
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 USAGE = """coplay train [CONFIG] [--section.field value ...] [--overwrite] [--dry-run]
 coplay train --resume DIR
 
-CONFIG is a TOML file or the name of a shipped configuration ({configs}; default {default}).
+CONFIG is a TOML file or the name of a shipped configuration ({configs}; default {default}, or
+{other} with a --game.kind of its own, which may be module:Class of a module in this folder).
 --dry-run plays and trains one iteration in memory and shows one dialogue per seat, row lengths, memory and time.
 A section's kind can be changed, e.g. --shaping.kind shared_reward; its other fields then start from their defaults.
 A field that may be None is set to it by null, e.g. --storage.keep null.
@@ -30,9 +31,9 @@ A field that may be None is set to it by null, e.g. --storage.keep null.
 def main(arguments: Sequence[str]) -> int:
     """Train one run."""
     words = list(arguments)
-    wants_help = _take(words, "--help") or _take(words, "-h")
-    switches = {name: _take(words, name) for name in ("--overwrite", "--dry-run")}
-    resume = _take_value(words, "--resume")
+    wants_help = take(words, "--help") or take(words, "-h")
+    switches = {name: take(words, name) for name in ("--overwrite", "--dry-run")}
+    resume = take_value(words, "--resume")
     if resume is not None:
         if words or any(switches.values()):
             raise ConfigError(
@@ -67,39 +68,54 @@ def resume_training(folder: Path) -> int:
 
 def show_usage(config: RunConfig) -> None:
     """Print the commands, then every field of this configuration with its meaning and value."""
-    sys.stdout.write(USAGE.format(configs=", ".join(shipped_configs()), default=DEFAULT_CONFIG))
+    sys.stdout.write(
+        USAGE.format(configs=", ".join(shipped_configs()), default=DEFAULT_CONFIG, other=OTHER_CONFIG)
+    )
     tyro.cli(tyro.conf.AvoidSubcommands[RunConfig], default=config, args=["--help"], prog="coplay train")
 
 
 def _train(run: "Run") -> int:
+    from coplay.rollout_tree.render import safe_text
     from coplay.rollout_tree.report import write_report
     from coplay.training.lock import sole_writer
     from coplay.training.loop import train
+    from coplay.training.reply_budget import too_long_replies
+    from coplay.training.tracking import Trackers
 
     config = run.config
     title = f"{config.name} (seed {config.seed})"
     players = run.game.spec.players
     progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
-    with sole_writer(run.folder), progress:
+    if (warning := too_long_replies(run)) is not None:
+        sys.stderr.write(f"warning: {safe_text(warning)}\n")
+    trackers = Trackers(run)
+
+    def report(update: int, metrics: Mapping[str, float]) -> None:
+        progress.report(update, metrics)
+        trackers.report(update, metrics)
+
+    with sole_writer(run.folder), trackers, progress:
         if run.state.update >= config.update.num_updates:
             sys.stderr.write(
                 f"all {config.update.num_updates} updates are done; train a new run from this one with"
                 f" --agents.policies.NAME.start {run.folder}\n"
             )
-        train(run, progress.report)
+        train(run, report)
         page = write_report(run.folder)
     sys.stderr.write(f"run folder: {run.folder}\nto look at: {page}\n")
     return 0
 
 
-def _take(words: list[str], switch: str) -> bool:
+def take(words: list[str], switch: str) -> bool:
+    """Whether a switch is among the words, and no longer after."""
     if switch in words:
         words.remove(switch)
         return True
     return False
 
 
-def _take_value(words: list[str], option: str) -> str | None:
+def take_value(words: list[str], option: str) -> str | None:
+    """The word after an option, both taken out; None where the option is not given."""
     if option not in words:
         return None
     place = words.index(option)

@@ -56,9 +56,11 @@ def shipped() -> set[str]:
         for path in (ROOT / package).rglob("*")
         if path.suffix == ".py" or path.name == "py.typed"
     }
-    files |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "scripts/configs").glob("*.toml")}
+    for folder in ("configs", "imitations"):
+        files |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "scripts" / folder).glob("*.toml")}
     page = (ROOT / "rollout_tree/page").rglob("*")
     files |= {path.relative_to(ROOT).as_posix() for path in page if path.is_file()}
+    files |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "games/data").glob("*.jsonl")}
     return {f"coplay/{name}" for name in files}
 
 

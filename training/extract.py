@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coplay.agents.base import Segment
 from coplay.agents.constraint import TokenTrie
 from coplay.games import Grammar
 from coplay.rollout_tree import Forked, RolloutTree, Trajectory, Turn, branch_trajectories, build_trajectories
@@ -150,6 +151,7 @@ def token_batch(
     all `trajectories`, so that credits of the tick table can be looked up.
     """
     pattern = re.compile(entropy_mask_regex) if entropy_mask_regex else None
+    owners = _owners(trajectories)
     rows: dict[bytes, NDArray[np.int64]] = {}
     places: dict[bytes, int] = {}
     parts: list[tuple[NDArray[np.integer], ...]] = []
@@ -196,9 +198,8 @@ def token_batch(
         penalty=torch.from_numpy(per_turn[turn_of, 1] / reward_scale),
         entropy_mask=torch.from_numpy(per_turn[turn_of, 2] > 0),
         allowed=_allowed_sets(turns, turn_of, trie_of),
-        num_trajectories=len(
-            {(trajectories[path].episode, trajectories[path].player) for path in np.unique(path_of)}
-        ),
+        num_trajectories=len({owners[path] for path in np.unique(path_of)}),
+        owners=owners,
     )
 
 
@@ -211,7 +212,20 @@ def value_batch(trajectories: Sequence[Trajectory]) -> ValueBatch:
         rows += [row.ids for row in trajectory.rows]
     ids, lengths = pad_rows(rows)
     row, column, path_of, tick = torch.tensor(points, dtype=torch.long).reshape(-1, 4).unbind(1)
-    return ValueBatch(ids=ids, lengths=lengths, row=row, column=column, path=path_of, tick=tick)
+    return ValueBatch(
+        ids=ids,
+        lengths=lengths,
+        row=row,
+        column=column,
+        path=path_of,
+        tick=tick,
+        owners=_owners(trajectories),
+    )
+
+
+def _owners(trajectories: Sequence[Trajectory]) -> tuple[str, ...]:
+    """One player's part of a game, its branches included."""
+    return tuple([f"{one.episode} {one.player}" for one in trajectories])
 
 
 def pad_rows(rows: Sequence[NDArray[np.int64]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -234,14 +248,32 @@ def _allowed_sets(turns: Sequence[Turn], turn_of: NDArray[np.int64], trie_of: Tr
     known: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
     counts = np.bincount(turn_of, minlength=len(turns))
     for turn, count in zip(turns, counts.tolist(), strict=True):
-        trie = trie_of(turn.observation.grammar) if turn.sampling and turn.sampling.constrained else None
-        if trie is None or not count:
-            allowed += [None] * count
-            continue
-        content = (trie, *[(segment.ids, segment.sampled) for segment in turn.segments[1:]])
-        if content not in known:  # few replies make many turns
-            reply = [(token, segment.sampled) for segment in turn.segments[1:] for token in segment.ids]
-            walked = trie.walk([token for token, _ in reply])
-            known[content] = [choices for choices, (_, took) in zip(walked, reply, strict=True) if took]
-        allowed += known[content]
+        for trie, segments in _samples(turn, trie_of) if count else ():
+            if trie is None:
+                allowed += [None] * sum([len(segment.ids) for segment in segments if segment.sampled])
+                continue
+            content = (trie, *[(segment.ids, segment.sampled) for segment in segments])
+            if content not in known:  # few replies make many turns
+                reply = [(token, segment.sampled) for segment in segments for token in segment.ids]
+                walked = trie.walk([token for token, _ in reply])
+                known[content] = [choices for choices, (_, took) in zip(walked, reply, strict=True) if took]
+            allowed += known[content]
     return AllowedSets.from_lists(allowed)
+
+
+def _samples(turn: Turn, trie_of: TrieOf) -> list[tuple[TokenTrie | None, Sequence[Segment]]]:
+    """The samples of a turn, one more than its tool calls, each with what it was drawn under."""
+    grammar, constrained = turn.observation.grammar, bool(turn.sampling and turn.sampling.constrained)
+    tools = turn.observation.tools
+    if tools is None:
+        return [(trie_of(grammar) if constrained else None, turn.segments[1:])]
+    found: list[tuple[TokenTrie | None, Sequence[Segment]]] = []
+    start = 1
+    for number, end in enumerate([*[call.place for call in turn.calls], None]):
+        if start > len(turn.segments):
+            break  # the last result found no room, so that nothing follows it
+        drawn = turn.calls[number].constrained if number < len(turn.calls) else constrained
+        listed = tools.grammar_of(number, grammar) if drawn else None
+        found.append((None if listed is None else trie_of(listed), turn.segments[start:end]))
+        start = len(turn.segments) + 1 if end is None else end + 1
+    return found

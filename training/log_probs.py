@@ -71,6 +71,18 @@ def score(
     )
 
 
+def likeliest(draws: TokenDraws, hidden: Tensor, head: Head) -> Tensor:
+    """(N,) True where no other token that was allowed is likelier; arguments as of `score`."""
+    found = []
+    for part in (draws.free, draws.bound):
+        states = hidden[part.slots]
+        for first, last, first_token, last_token in part.chunks if len(part.tokens) else ():
+            best = _supported(part, slice(first, last), states[first:last], head).argmax(dim=-1)
+            tokens = slice(first_token, last_token)
+            found.append(best[part.of[tokens] - first] == part.choice[tokens])
+    return torch.cat(found)[draws.order]
+
+
 def _answer(
     draws: Draws, states: Tensor, head: Head, entropy_of: EntropyOf | None, *, measure: bool
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,7 +13,7 @@ from coplay.agents.policy import Policy
 from coplay.agents.trunk import Trunk
 from coplay.training.config import UpdateSettings
 from coplay.training.draws import TokenDraws, prepare
-from coplay.training.log_probs import CHUNK, EntropyOf, TokenScores, score
+from coplay.training.log_probs import CHUNK, EntropyOf, TokenScores, likeliest, score
 from coplay.training.pack import Pack, costs_of, pack
 from coplay.training.records import TokenBatch, ValueBatch
 
@@ -82,7 +82,11 @@ def _packs(batch: TokenBatch | ValueBatch, column: Tensor, trunk: Trunk, how: Re
         batch.row,
         column,
         max_tokens=how.micro_batch_tokens,
-        costs=costs_of(trunk.width, cuda=trunk.device.type == "cuda"),
+        costs=costs_of(
+            trunk.width,
+            cuda=trunk.device.type == "cuda",
+            blocks=trunk.reads_blocks and how.precision == "float32",
+        ),
         trees=how.packing == "trie" and trunk.reads_trees,
     )
 
@@ -99,6 +103,13 @@ def score_pass(
     with computing(precision, policy.device):
         hidden = policy.hidden(one.pack.ids, one.pack.positions, one.pack.mask())
         return score(one.draws, hidden.flatten(0, 1), policy.logits, entropy_of=entropy_of, measure=measure)
+
+
+def right_guesses(policy: Policy, one: TokenPass, precision: Precision) -> Tensor:
+    """(n,) True at the tokens of one pass that the policy finds likeliest where they stand, without gradient."""
+    with torch.no_grad(), computing(precision, policy.device):
+        hidden = policy.hidden(one.pack.ids, one.pack.positions, one.pack.mask())
+        return likeliest(one.draws, hidden.flatten(0, 1), policy.logits)
 
 
 def all_log_probs(policy: Policy, passes: Sequence[TokenPass], how: ReadPlan) -> Tensor:

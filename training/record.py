@@ -20,6 +20,7 @@ from coplay.rollout_tree import (
 )
 from coplay.rollout_tree.estimates import EstimateRow, write_estimates
 from coplay.training.baselines import RunningMeans
+from coplay.training.data import data_metrics
 from coplay.training.estimators import mean_keys
 from coplay.training.evaluate import Contestant, evaluate, pairings, score
 from coplay.training.inner_expectation import Beside
@@ -127,8 +128,8 @@ def advance(run: Run, advantages: Estimate) -> None:
         run.save()
 
 
-def evaluate_run(run: Run) -> None:
-    """Meet the anchors and itself, note the results, and remember the best update so far."""
+def evaluate_run(run: Run, *, chooses_best: bool = True) -> None:
+    """Meet the anchors and itself, note the results, and remember the best update so far, if they are to choose it."""
     config, update = run.config, run.state.update
     seed = derive_seed(config.seed, "evaluation")
     home = {
@@ -141,7 +142,7 @@ def evaluate_run(run: Run) -> None:
         Contestant(label=name, factory=run.factory(name, run_seed=seed)) for name in config.evaluate.anchors
     ]
     results, trained_on = [], []
-    for exam in config.exams():
+    for exam in run.exams:
         able = [anchor for anchor in anchors if may_play(anchor.label, exam.kind)]
         asked = pairings(run.game.spec.players, own, home, able)
         found = evaluate(exam.games, asked, games=config.evaluate.num_games, seed=seed)
@@ -154,7 +155,7 @@ def evaluate_run(run: Run) -> None:
     history.append({"update": update, "results": told})
     changes: dict[str, object] = {"history": history}
     reached = score(trained_on)
-    if state.best_score is None or reached > state.best_score:
+    if chooses_best and (state.best_score is None or reached > state.best_score):
         changes |= {"best_score": reached, "best_update": update}
     run.state = state.model_copy(update=changes)
     write_json(run.folder, "evaluations.json", history)
@@ -191,4 +192,11 @@ def iteration_metrics(
         discount=run.config.estimator.discount,
         has_chance=run.config.has_chance(),
     )
-    return merged([games, advantages.metrics, spread, skipped, *steps])
+    data = data_metrics(
+        run.data,
+        run.mixture,
+        run_seed=run.config.seed,
+        update=run.state.update,
+        num_groups=run.config.collect.num_groups,
+    )
+    return merged([games, data, advantages.metrics, spread, skipped, *steps])

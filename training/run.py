@@ -5,6 +5,7 @@ import json
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from pydantic import ValidationError
 from coplay.agents.base import AgentFactory
 from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import Critic, build_critic
+from coplay.agents.desk import make_desk
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
-from coplay.games import Chance, Game, Mixture
+from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
     CheckpointError,
     LoopState,
@@ -32,13 +34,18 @@ from coplay.training.checkpoint import (
     save_checkpoint,
 )
 from coplay.training.config import RunConfig
+from coplay.training.data import check_data, data_record, read_data
 from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
+from coplay.training.mixtures import Exam
 from coplay.training.schemes import critic_learning
+from coplay.training.seats import check_tools
 from coplay.training.trainer import Trainer
 
+IMITATION_FILE = "imitation.json"
+"""Stands in the folders of imitations, beside the configuration that every run has."""
 PACKAGES = (
     "coplay",
     "torch",
@@ -62,11 +69,16 @@ class Run:
         self.folder = folder
         self.game: Game[Any] = config.make_game()
         """Of section `game`; its players are those of the whole mixture."""
-        self.mixture: Mixture = config.make_mixture()
-        for variant in self.mixture.variants:
+        for variant in config.make_mixture().variants:
             check_critic(variant.game, config)
         needs_reference = config.objective.kl_coefficient > 0
         self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
+        self.mixture: Mixture = config.make_mixture().fitted(self._num_tokens)
+        """What is played, without what is too long for its parameters in this model's tokens."""
+        self.exams: tuple[Exam, ...] = tuple(
+            [exam._replace(games=exam.games.fitted(self._num_tokens)) for exam in config.exams()]
+        )
+        self.data = read_data(self.mixture, self.exams)
         self.policies: dict[str, Policy] = build_policies(
             self.base,
             config.agents.policies,
@@ -79,6 +91,10 @@ class Run:
             self.critic = build_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
         self.engine = LocalEngine(self.policies)
+        self.tools = make_desk(config.agents.tools)
+        for exam in self.exams:
+            for variant in exam.games.variants:
+                check_tools(variant.game, self.tools, append_only=self.base.chat.append_only)
         players = self.game.spec.players
         held = set(config.seats().values())
         self.trainers = [
@@ -91,13 +107,22 @@ class Run:
         versions = {name: policy.version for name, policy in self.policies.items()}
         self.state = LoopState(update=0, policy_versions=versions, running_means={})
 
+    def _num_tokens(self, observation: Observation) -> int:
+        """Tokens of a context that begins with an observation."""
+        return len(self.base.chat.opening(observation.system, observation.text))
+
     def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
         """Who sits down under the name of a policy or of an agent without weights."""
         if agent not in self.policies:
-            return named_agent(agent)
+            return named_agent(agent, tools=self.tools)
         policy = self.policies[agent]
         return language_agent_factory(
-            self.engine, policy.chat, lambda: policy.label, self.config.agents.sampling, run_seed=run_seed
+            self.engine,
+            policy.chat,
+            lambda: policy.label,
+            self.config.agents.sampling,
+            run_seed=run_seed,
+            tools=self.tools,
         )
 
     def label(self, agent: str) -> str:
@@ -146,6 +171,17 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
     Raises:
         ConfigError: if the folder exists and is not to be overwritten, or another process trains in it.
     """
+    run = build_run(config, overwrite=overwrite)
+    make_folder(run)
+    return run
+
+
+def build_run(config: RunConfig, *, overwrite: bool = False) -> Run:
+    """Build a new run and leave its folder as it is.
+
+    Raises:
+        ConfigError: if the folder exists and is not to be overwritten, or another process trains in it.
+    """
     folder = Path(config.storage.folder) / config.name
     if folder.exists() and any(folder.iterdir()):
         if not overwrite:
@@ -164,16 +200,23 @@ def new_run(config: RunConfig, *, overwrite: bool = False) -> Run:
                 f"'agents.policies.{name}.start' is {policy.start!r}, which lies in the folder to be overwritten;"
                 " expected another name for this run (--name)"
             )
-    run = Run(config, folder=folder)
+    return Run(config, folder=folder)
+
+
+def make_folder(run: Run, files: Mapping[str, object] | None = None) -> None:
+    """Make the folder of a new run, in place of what is there; JSON `files` by name stand in it before it counts."""
+    config, folder = run.config, run.folder
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
+    for name, content in (files or {}).items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     resolved = config.model_copy(
         update={"agents": config.agents.model_copy(update={"seats": config.seats()})}
     )
+    told = {**environment(), "data": data_record(run.data)} if run.data else environment()
+    (folder / "environment.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     (folder / "config.json").write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    (folder / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
-    return run
 
 
 def pin_starts(config: RunConfig) -> RunConfig:
@@ -191,9 +234,15 @@ def resume_run(folder: Path) -> Run:
     """Build a run from its folder and restore the newest whole checkpoint (none: it starts again).
 
     Raises:
-        ConfigError: if the folder is no run folder.
+        ConfigError: if the folder is no run folder or that of an imitation, or tasks it began with are others now.
     """
+    if (folder / IMITATION_FILE).is_file():
+        raise ConfigError(
+            f"'{folder}' was made by coplay imitate; expected coplay imitate --resume {folder} to go on with it, or a"
+            f" new run that starts from it (--agents.policies.NAME.start {folder})"
+        )
     run = Run(read_config(folder), folder=folder)
+    check_data(folder, run.data)
     found = complete_checkpoints(folder)
     if found:
         run.restore(found[-1])

@@ -14,13 +14,12 @@ from pydantic import AfterValidator, Field
 
 from coplay.games.adapters.open_spiel_library import draw_outcome, load_game, needs_seed, which_strings
 from coplay.games.adapters.seats import seat_names
-from coplay.games.answers import wrap_answer
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, Malformed
 from coplay.games.optional import optional_library
 from coplay.games.parameters import SeatsParameters, Tag, check_players
+from coplay.games.sentences import reply_with_a_legal_move
 
 MAX_SEED = 2**31 - 1
 MAX_REMEMBERED = 4096
@@ -54,7 +53,7 @@ class OpenSpielState:
 
 
 class OpenSpiel(Game[OpenSpielState]):
-    """A game of OpenSpiel."""
+    """A game of OpenSpiel. Nothing is `private`: the library does not say which part of its strings is."""
 
     Parameters: ClassVar[type[OpenSpielParameters]] = OpenSpielParameters
     name: ClassVar[str] = "open_spiel"
@@ -148,27 +147,13 @@ class OpenSpiel(Game[OpenSpielState]):
             info={"moves": told},
         )
 
-    def private(self, state: OpenSpielState, player: str) -> Mapping[str, Any]:
-        """Nothing: the library does not say which part of its strings is private."""
-        return {}
-
-    def encode(self, state: OpenSpielState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> OpenSpielState:
-        """The inverse of `encode`."""
-        return decode_fields(OpenSpielState, data)
-
     def _rules(self, seat: int) -> str:
         seats = ", ".join(f"{name} is player {number}" for number, name in enumerate(self._players))
-        form = "one of them" if self._tag is None else f"one of them as {wrap_answer(self._tag, '...')}"
         return (
             f"You are {self._players[seat]}. You play {self._type.long_name} as the library OpenSpiel has it:"
             f" {seats}.\n"
             "At each of your turns you are shown what you know, in the library's notation, and your legal moves.\n"
-            "You want as high a total reward as you can get.\n"
-            f"Reply with {form}. Any other reply counts as the first of the legal moves."
+            "You want as high a total reward as you can get.\n" + reply_with_a_legal_move(self._tag)
         )
 
     def _reward_range(self) -> tuple[float, float]:

@@ -13,14 +13,13 @@ from pydantic import AfterValidator, Field
 
 from coplay.games.adapters.codecs import codec_of
 from coplay.games.adapters.seats import seat_names
-from coplay.games.answers import wrap_answer
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Choice, Malformed
 from coplay.games.names import nearest
 from coplay.games.optional import optional_library
 from coplay.games.parameters import SeatsParameters, Tag, check_players
+from coplay.games.sentences import reply_with_a_legal_move
 
 MAX_SEED = 2**31 - 1
 MAX_LIVE = 512
@@ -58,7 +57,7 @@ class PettingZooState:
 
 
 class PettingZoo(Game[PettingZooState]):
-    """An environment of PettingZoo."""
+    """An environment of PettingZoo. Nothing is `private`: environments do not say what is."""
 
     Parameters: ClassVar[type[PettingZooParameters]] = PettingZooParameters
     name: ClassVar[str] = "pettingzoo"
@@ -143,21 +142,8 @@ class PettingZoo(Game[PettingZooState]):
             rewards=rewards, terminated=ended, truncated=cut, info={"moves": {player: label}}
         )
 
-    def private(self, state: PettingZooState, player: str) -> Mapping[str, Any]:
-        """Nothing: environments do not say what is private."""
-        return {}
-
-    def encode(self, state: PettingZooState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> PettingZooState:
-        """The inverse of `encode`."""
-        return decode_fields(PettingZooState, data)
-
     def _rules(self, player: str) -> str:
         others = ", ".join(name for name in self._players if name != player)
-        form = "one of them" if self._tag is None else f"one of them as {wrap_answer(self._tag, '...')}"
         return "\n".join(
             filter(
                 None,
@@ -166,7 +152,7 @@ class PettingZoo(Game[PettingZooState]):
                     self._codec.rules,
                     "At each of your turns you are shown what you see and your legal moves."
                     " You want as high a total reward as you can get.",
-                    f"Reply with {form}. Any other reply counts as the first of the legal moves.",
+                    reply_with_a_legal_move(self._tag),
                 ),
             )
         )

@@ -16,7 +16,6 @@ from pydantic import AfterValidator, Field
 from coplay.games.adapters.global_luck import fenced
 from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, FreeText
 from coplay.games.messages import delivered
 from coplay.games.names import nearest
@@ -90,7 +89,7 @@ class View:
 
 
 class TextArena(Game[TextArenaState]):
-    """A game of TextArena."""
+    """A game of TextArena. Nothing is `private`: the library does not say which part of its texts is."""
 
     Parameters: ClassVar[type[TextArenaParameters]] = TextArenaParameters
     name: ClassVar[str] = "text_arena"
@@ -188,18 +187,6 @@ class TextArena(Game[TextArenaState]):
             truncated=view.mover is None and not view.rewards,
             info={"reason": view.reason} if view.rewards else {},
         )
-
-    def private(self, state: TextArenaState, player: str) -> Mapping[str, Any]:
-        """Nothing: the library does not say which part of its texts is private."""
-        return {}
-
-    def encode(self, state: TextArenaState) -> Any:
-        """The state as a JSON value."""
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> TextArenaState:
-        """The inverse of `encode`."""
-        return decode_fields(TextArenaState, data)
 
     def _view(self, state: TextArenaState) -> View:
         if state not in self._views:

@@ -59,7 +59,11 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("leduc_poker", {}),
     ("tic_tac_toe", {"tag": None}),
     ("rock_paper_scissors", {"num_rounds": 4, "moves": ("rock", "paper", "scissors", "spock", "lizard")}),
+    ("tasks", {}),
+    ("tasks", {"num_tasks": 3, "score": "number", "tag": "answer", "score_range": (-1, 1)}),
     ("two_round_bargaining", {}),
+    ("search_qa", {}),
+    ("search_qa", {"form": "json", "max_calls": 1, "split": "held_out", "tag": None}),
     ("two_round_bargaining", {"values": (1,), "discount": 0.9, "coins": 7}),
 ]
 ALL = [

@@ -34,7 +34,9 @@ CASES = (
     "leduc_poker",
     "rock_paper_scissors",
     "tic_tac_toe",
+    "tasks",
     "two_round_bargaining",
+    "search_qa",
 )
 
 

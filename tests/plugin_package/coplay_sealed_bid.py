@@ -21,7 +21,6 @@ from coplay.games import (
     register_grammar,
     strip_reasoning,
 )
-from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.parameters import Players, RoundsParameters
 
 
@@ -145,9 +144,3 @@ class SealedBid(Game[Lot]):
 
     def private(self, state: Lot, player: str) -> Mapping[str, Any]:
         return {"value": state.values[self.parameters.players.index(player)]}
-
-    def encode(self, state: Lot) -> Any:
-        return encode_fields(state)
-
-    def decode(self, data: Any) -> Lot:
-        return decode_fields(Lot, data)

@@ -445,11 +445,11 @@ def test_plan_when_a_player_is_misnamed_then_the_nearest_is_named() -> None:
 
 
 def test_agent_when_it_cannot_fork_then_its_episode_fails_with_the_reason() -> None:
-    class Single(Scripted):
+    class OnlyOne(Scripted):
         def fork(self) -> Agent:
-            raise NotImplementedError("there is one of me")
+            raise RuntimeError("there is one of me")
 
-    (tree,) = play_branches(Counting(), Single, branching=BranchPlan(), max_failed_share=1.0)
+    (tree,) = play_branches(Counting(), OnlyOne, branching=BranchPlan(), max_failed_share=1.0)
     assert tree.failure is not None and tree.failure.player == "ada" and "one of me" in tree.failure.reason
     assert build_trajectories(tree) == branch_trajectories(tree) == ()
 
