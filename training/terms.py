@@ -1,6 +1,6 @@
 """What each action token adds to a step's loss, and the factors it is multiplied by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -8,11 +8,38 @@ from torch import Tensor
 from coplay.agents.policy import Policy
 from coplay.training.importance import importance_weights, mean_ratios, segment_sizes
 from coplay.training.log_probs import TokenScores
-from coplay.training.losses import kl_k3, ppo_clip, reinforce
+from coplay.training.losses import kl_loss, ppo_clip, reinforce
 from coplay.training.masked import keep
 from coplay.training.objectives import ObjectiveSettings, PpoObjective
 from coplay.training.passes import ReadPlan, TokenPass, all_log_probs
-from coplay.training.records import Before, TokenBatch
+from coplay.training.records import TokenBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What is read once, from the weights before the first of an update's several steps, all (N,)."""
+
+    log_probs: Tensor
+    """Log pi_old."""
+    entropies: Tensor
+    """Of the distributions the tokens were drawn from."""
+    weights: Tensor
+    """Truncated importance weights pi_old / sampler."""
+    reference: Tensor | None
+    """Log-probs that a KL term in the loss compares with; None: there is none."""
+
+    def to(self, device: torch.device) -> "Before":
+        """The same on a device."""
+        known = self._known()
+        return replace(self, **{name: one.to(device) for name, one in known.items()})
+
+    def select(self, tokens: Tensor) -> "Before":
+        """Those of some tokens (n,)."""
+        return replace(self, **{name: one[tokens] for name, one in self._known().items()})
+
+    def _known(self) -> dict[str, Tensor]:
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: one for name, one in values.items() if one is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +53,18 @@ class Measured:
 
 
 def read_reference(
-    policy: Policy, passes: list[TokenPass], settings: ObjectiveSettings, reading: ReadPlan
+    policy: Policy,
+    passes: list[TokenPass],
+    batch: TokenBatch,
+    settings: ObjectiveSettings,
+    reading: ReadPlan,
 ) -> Tensor | None:
-    """(N,) what a KL term in the loss compares with; None if there is none."""
-    if not settings.kl_coefficient:
+    """(N,) what a KL term in the loss compares with, of a batch on the policy's device; None if there is none."""
+    kl = settings.kl_in_loss
+    if kl is None:
         return None
+    if kl.against == "behaviour":
+        return batch.behaviour
     with policy.reference():
         return all_log_probs(policy, passes, reading)
 
@@ -131,8 +165,9 @@ def regularisers(
     terms: dict[str, Tensor] = {}
     if scores.entropies is not None:
         terms["entropy"] = keep(scores.entropies, batch.entropy_mask[tokens])
-    if reference is not None:
-        terms["kl"] = kl_k3(scores.log_probs, reference[tokens], drop_likelier=settings.kl_drop_likelier)
+    kl = settings.kl_in_loss
+    if kl is not None and reference is not None:
+        terms["kl"] = kl_loss(kl.kind, scores.log_probs, reference[tokens], drop_likelier=kl.drop_likelier)
     return terms
 
 

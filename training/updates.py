@@ -16,9 +16,10 @@ from coplay.training.masked import masked_mean, masked_sum
 from coplay.training.metrics import fetch
 from coplay.training.objectives import ObjectiveSettings
 from coplay.training.passes import ReadPlan, score_pass, token_passes
-from coplay.training.records import Before, TokenBatch, UpdateResult
+from coplay.training.records import TokenBatch, UpdateResult
 from coplay.training.step_metrics import distance, step_metrics
 from coplay.training.terms import (
+    Before,
     loss_shares,
     measure,
     policy_term,
@@ -47,6 +48,8 @@ class StepPlan:
     reading: ReadPlan
     refused: Path
     """Where the batch is saved for inspection if the step has to be refused."""
+    kl_coefficient: float = 0.0
+    """Of the KL term in the loss, if there is one."""
     max_kl: float | None = None
     """Mean k3 a token from the policy before the update above which the step is left out; None: none."""
     frozen: bool = False
@@ -88,7 +91,9 @@ def policy_step(
     parameters = policy.named_parameters()
     set_lr(optimizer, plan.lr)
     optimizer.zero_grad(set_to_none=True)
-    reference = read_reference(policy, passes, settings, plan.reading) if before is None else before.reference
+    reference = (
+        read_reference(policy, passes, batch, settings, plan.reading) if before is None else before.reference
+    )
     measured = start(policy, passes, batch, settings, plan.reading, before)
     sums: dict[str, Tensor] = {}
     wanted = EntropyOf(top_k=settings.entropy_top_k) if plan.entropy_coefficient else None
@@ -101,7 +106,7 @@ def policy_step(
         terms |= regularisers(batch, scores, tokens, reference, settings)
         totals = {name: masked_sum(shared(shares, value, tokens), None) for name, value in terms.items()}
         loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
-        loss = (loss + settings.kl_coefficient * totals.get("kl", 0.0)) / divisor
+        loss = (loss + plan.kl_coefficient * totals.get("kl", 0.0)) / divisor
         torch.autograd.backward(loss)
         told = totals
         if shares is not batch.weight:
