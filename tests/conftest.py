@@ -30,6 +30,7 @@ INSTALL = {
     ),
     **dict.fromkeys(("axelrod", "textarena"), "pip install -c constraints.txt '.[games]'"),
     "negmas": "pip install -c constraints.txt '.[negmas]'",
+    **dict.fromkeys(("trl", "torchrl"), "pip install -c constraints.txt '.[bench]'"),
     **dict.fromkeys(("verifiers", "inspect_ai"), "an environment of its own, as .ci/run makes it"),
 }
 """Packages that tests may ask for with `needs`, and where they come from."""

@@ -39,6 +39,8 @@ class KlSettings(Settings):
     """The policy as it was at the start (of a LoRA: the base model), or the one that sampled."""
     drop_likelier: bool = False
     """Leave out tokens which the other policy finds likelier."""
+    corrected: bool = False
+    """In the loss, times pi / pi_old, which has a gradient too: k3's is then the KL's own (arXiv 2512.02556)."""
     controller: Annotated[
         Annotated[FixedKl | AdaptiveKl, Field(discriminator="kind")], default_kind("fixed")
     ] = FixedKl()
@@ -50,6 +52,11 @@ class KlSettings(Settings):
             raise ConfigError(
                 "'objective.kl.coefficient' is 0 and 'objective.kl.controller.kind' is 'adaptive', which multiplies it;"
                 " expected a start above 0"
+            )
+        if self.place == "reward" and self.corrected:
+            raise ConfigError(
+                "'objective.kl.corrected' is true and 'objective.kl.place' is 'reward', which has no gradient of its own;"
+                " expected place = 'loss', or corrected = false"
             )
         if self.place == "reward" and self.against == "behaviour":
             raise ConfigError(

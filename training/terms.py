@@ -14,6 +14,9 @@ from coplay.training.objectives import ObjectiveSettings, PpoObjective
 from coplay.training.passes import ReadPlan, TokenPass, all_log_probs
 from coplay.training.records import TokenBatch
 
+LARGEST_LOG_RATIO = 30.0
+"""Beyond this a ratio is an accident; its exp still fits float32."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
@@ -160,14 +163,18 @@ def regularisers(
     tokens: Tensor,
     reference: Tensor | None,
     settings: ObjectiveSettings,
+    before: Before | None,
 ) -> dict[str, Tensor]:
     """Entropy and KL of some action tokens, each only where its coefficient asked for it."""
     terms: dict[str, Tensor] = {}
     if scores.entropies is not None:
         terms["entropy"] = keep(scores.entropies, batch.entropy_mask[tokens])
-    kl = settings.kl_in_loss
+    kl, log_probs = settings.kl_in_loss, scores.log_probs
     if kl is not None and reference is not None:
-        terms["kl"] = kl_loss(kl.kind, scores.log_probs, reference[tokens], drop_likelier=kl.drop_likelier)
+        terms["kl"] = kl_loss(kl.kind, log_probs, reference[tokens], drop_likelier=kl.drop_likelier)
+        if kl.corrected:
+            old = log_probs.detach() if before is None else before.log_probs[tokens]
+            terms["kl"] = terms["kl"] * (log_probs - old).clamp(max=LARGEST_LOG_RATIO).exp()
     return terms
 
 

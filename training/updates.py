@@ -103,7 +103,7 @@ def policy_step(
         scores = score_pass(policy, one, plan.reading.precision, entropy_of=wanted, measure=True)
         measure(measured, scores, tokens, batch, settings, before)
         terms = {"policy": policy_term(settings, scores.log_probs, credits[tokens], measured, tokens)}
-        terms |= regularisers(batch, scores, tokens, reference, settings)
+        terms |= regularisers(batch, scores, tokens, reference, settings, before)
         totals = {name: masked_sum(shared(shares, value, tokens), None) for name, value in terms.items()}
         loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
         loss = (loss + plan.kl_coefficient * totals.get("kl", 0.0)) / divisor
