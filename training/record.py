@@ -20,6 +20,7 @@ from coplay.rollout_tree import (
 )
 from coplay.rollout_tree.estimates import EstimateRow, write_estimates
 from coplay.training.baselines import RunningMeans
+from coplay.training.data import data_metrics
 from coplay.training.estimators import mean_keys
 from coplay.training.evaluate import Contestant, evaluate, pairings, score
 from coplay.training.inner_expectation import Beside
@@ -141,7 +142,7 @@ def evaluate_run(run: Run, *, chooses_best: bool = True) -> None:
         Contestant(label=name, factory=run.factory(name, run_seed=seed)) for name in config.evaluate.anchors
     ]
     results, trained_on = [], []
-    for exam in config.exams():
+    for exam in run.exams:
         able = [anchor for anchor in anchors if may_play(anchor.label, exam.kind)]
         asked = pairings(run.game.spec.players, own, home, able)
         found = evaluate(exam.games, asked, games=config.evaluate.num_games, seed=seed)
@@ -191,4 +192,11 @@ def iteration_metrics(
         discount=run.config.estimator.discount,
         has_chance=run.config.has_chance(),
     )
-    return merged([games, advantages.metrics, spread, skipped, *steps])
+    data = data_metrics(
+        run.data,
+        run.mixture,
+        run_seed=run.config.seed,
+        update=run.state.update,
+        num_groups=run.config.collect.num_groups,
+    )
+    return merged([games, data, advantages.metrics, spread, skipped, *steps])
