@@ -55,7 +55,7 @@ class KlSettings(Settings):
             )
         if self.place == "reward" and self.corrected:
             raise ConfigError(
-                "'objective.kl.corrected' is true and 'objective.kl.place' is 'reward', which has no gradient of its own;"
+                "'objective.kl.corrected' is true and 'objective.kl.place' is 'reward', which has no gradient;"
                 " expected place = 'loss', or corrected = false"
             )
         if self.place == "reward" and self.against == "behaviour":
