@@ -8,7 +8,7 @@ from torch import Tensor
 from coplay.agents.policy import Policy
 from coplay.training.importance import importance_weights, mean_ratios, segment_sizes
 from coplay.training.log_probs import TokenScores
-from coplay.training.losses import kl_loss, ppo_clip, reinforce
+from coplay.training.losses import kl_loss, normaliser, ppo_clip, reinforce
 from coplay.training.masked import keep
 from coplay.training.objectives import ObjectiveSettings, PpoObjective
 from coplay.training.passes import ReadPlan, TokenPass, all_log_probs
@@ -176,6 +176,16 @@ def regularisers(
             old = log_probs.detach() if before is None else before.log_probs[tokens]
             terms["kl"] = terms["kl"] * (log_probs - old).clamp(max=LARGEST_LOG_RATIO).exp()
     return terms
+
+
+def loss_divisor(batch: TokenBatch, settings: ObjectiveSettings) -> float:
+    """What the summed loss of a step's batch is divided by."""
+    return normaliser(
+        settings.normaliser,
+        num_trajectories=batch.num_trajectories,
+        num_tokens=batch.total_weight,
+        constant_length=settings.constant_length,
+    )
 
 
 def loss_shares(batch: TokenBatch, settings: ObjectiveSettings) -> Tensor | None:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from coplay.agents.policy import Policy
 from coplay.training.log_probs import EntropyOf
-from coplay.training.losses import normaliser
 from coplay.training.masked import masked_mean, masked_sum
 from coplay.training.metrics import fetch
 from coplay.training.objectives import ObjectiveSettings
@@ -20,6 +19,7 @@ from coplay.training.records import TokenBatch, UpdateResult
 from coplay.training.step_metrics import distance, step_metrics
 from coplay.training.terms import (
     Before,
+    loss_divisor,
     loss_shares,
     measure,
     policy_term,
@@ -79,12 +79,7 @@ def policy_step(
         NonFiniteLossError: if loss or gradient is not finite; no weight has moved then.
         RatioGapError: if the sampler drew from another distribution; no weight has moved then.
     """
-    divisor = normaliser(
-        settings.normaliser,
-        num_trajectories=batch.num_trajectories,
-        num_tokens=batch.total_weight,
-        constant_length=settings.constant_length,
-    )
+    divisor = loss_divisor(batch, settings)
     passes = token_passes(batch, policy, plan.reading)
     batch, credits = batch.to(policy.device), credits.to(policy.device)
     before = None if before is None else before.to(policy.device)
