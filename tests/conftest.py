@@ -29,6 +29,7 @@ INSTALL = {
         "pip install -c constraints.txt duckdb polars pandas datasets",
     ),
     **dict.fromkeys(("axelrod", "textarena"), "pip install -c constraints.txt '.[games]'"),
+    "bm25s": "pip install -c constraints.txt '.[search]'",
     "tensorboard": "pip install -c constraints.txt tensorboard",
     "negmas": "pip install -c constraints.txt '.[negmas]'",
     **dict.fromkeys(("trl", "torchrl"), "pip install -c constraints.txt '.[bench]'"),
