@@ -16,10 +16,10 @@ from coplay.agents.base_model import load_base
 from coplay.agents.chat import ChatFormat
 from coplay.agents.constraint import build_trie
 from coplay.agents.engine import SampleRequest
-from coplay.agents.language import SamplingSettings, language_agent_factory
+from coplay.agents.language import SamplingSettings, at_temperature, language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
-from coplay.agents.runs import find_checkpoint, policy_of, read_config
+from coplay.agents.runs import Iteration, find_checkpoint, policy_of, read_config
 from coplay.agents.settings import ModelSettings, PolicySettings
 
 
@@ -73,20 +73,32 @@ class LoadedAgent:
         )
         return chat.decode(self.engine.sample_all([request])[0].ids)
 
-    def factory(self, sampling: SamplingSettings | None = None, *, seed: int = 0) -> AgentFactory:
-        """Make agents for seats of games, with the run's way of sampling unless told otherwise."""
+    def factory(
+        self, sampling: SamplingSettings | None = None, *, seed: int = 0, temperature: float | None = None
+    ) -> AgentFactory:
+        """Make agents for seats of games, with the run's way of sampling unless told otherwise.
+
+        Args:
+            sampling: another way of sampling.
+            seed: equal seeds give equal replies.
+            temperature: in place of that of `sampling`; 0: always the likeliest token.
+        """
         return language_agent_factory(
-            self.engine, self.chat, self.policy.label, sampling or self.sampling, run_seed=seed
+            self.engine,
+            self.chat,
+            self.policy.label,
+            at_temperature(sampling or self.sampling, temperature),
+            run_seed=seed,
         )
 
 
-def load_agent(run: str | Path, player: str, *, iteration: int | None = None) -> LoadedAgent:
+def load_agent(run: str | Path, player: str, *, iteration: Iteration = None) -> LoadedAgent:
     """Load the policy that plays a seat of a run.
 
     Args:
         run: the run's folder, or its name in `runs/`.
         player: a player, or a policy's own name.
-        iteration: of the checkpoint; None takes the newest complete one.
+        iteration: of the checkpoint; "best": of the one that evaluations found best; None: the newest complete one.
 
     Raises:
         ValueError: if run, player or checkpoint is missing, or its weights do not fit.

@@ -211,7 +211,7 @@ def imitate(imitation: Imitation, report: Report) -> None:
     run, curriculum = imitation.run, imitation.curriculum
     metrics = run.metrics_file()
     _store_played(imitation)
-    if run.config.evaluate.every and run.state.update == 0:
+    if run.config.evaluate.every and run.config.evaluate.before and run.state.update == 0:
         evaluate_run(run, chooses_best=False)
         run.save()
     for paths in curriculum.batches(run.state.update):
@@ -263,9 +263,9 @@ def _validate(imitation: Imitation) -> dict[str, float]:
 def _note(run: Run, loss: float) -> bool:
     """Remember the update with the smallest validation loss; True if it is this one."""
     best = run.state.best_score
-    if best is not None and -loss <= best:
+    if best is not None and loss >= best:
         return False
-    run.state = run.state.model_copy(update={"best_update": run.state.update, "best_score": -loss})
+    run.state = run.state.model_copy(update={"best_update": run.state.update, "best_score": loss})
     return True
 
 

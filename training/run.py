@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from coplay.agents.base import AgentFactory
 from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import Critic, build_critic
-from coplay.agents.language import language_agent_factory
+from coplay.agents.language import at_temperature, language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
@@ -94,13 +94,20 @@ class Run:
         versions = {name: policy.version for name, policy in self.policies.items()}
         self.state = LoopState(update=0, policy_versions=versions, running_means={})
 
-    def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
-        """Who sits down under the name of a policy or of an agent without weights."""
+    def factory(self, agent: str, *, run_seed: int, temperature: float | None = None) -> AgentFactory:
+        """Who sits down under the name of a policy or of an agent without weights.
+
+        Args:
+            agent: the name.
+            run_seed: of the luck in replies.
+            temperature: of a policy, in place of that of training; 0: always the likeliest token.
+        """
         if agent not in self.policies:
             return named_agent(agent)
         policy = self.policies[agent]
+        sampling = at_temperature(self.config.agents.sampling, temperature)
         return language_agent_factory(
-            self.engine, policy.chat, lambda: policy.label, self.config.agents.sampling, run_seed=run_seed
+            self.engine, policy.chat, lambda: policy.label, sampling, run_seed=run_seed
         )
 
     def label(self, agent: str) -> str:
