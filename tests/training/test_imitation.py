@@ -28,7 +28,7 @@ from coplay.training.loop import train
 from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
 from coplay.training.passes import ReadPlan
-from coplay.training.run import new_run
+from coplay.training.run import Run, new_run
 
 SEATS = {"Ada": "welfare_maximising", "Bo": "fair"}
 TALK = {"kind": "games", "num_games": 5, "seats": SEATS}
