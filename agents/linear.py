@@ -10,14 +10,16 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+OPERATORS = ("_linear_pointwise", "_reorder_linear_weight")
+"""What `product` and `pack` call; neither is part of torch's public interface."""
 LARGE = 100_000
 """Fewer weights than this are left to torch: calling oneDNN would cost more than it saves."""
 
 
 def available() -> bool:
-    """True if this build of torch has oneDNN's product as an operator."""
+    """True if this build of torch has oneDNN's product and its packing of weights as operators."""
     there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return there and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return there and all(hasattr(torch.ops.mkldnn, name) for name in OPERATORS)
 
 
 def product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -50,12 +50,14 @@ class Reader:
 
         A dialogue whose row begins its context goes on in place if most of its block does; else rows are copied.
         """
-        names: dict[tuple[int, ...], str] = {}
-        for dialogue, context in zip(dialogues, contexts, strict=True):
-            names.setdefault(context, dialogue)
-        distinct = list(names)
+        places: dict[tuple[int, ...], int] = {}
+        places_of = [
+            places.setdefault(context, len(places)) for context in contexts
+        ]  # hashes each context once
+        distinct = list(places)
+        names = dict(zip(reversed(places_of), reversed(dialogues), strict=True))
         starts = [Start()] * len(distinct)
-        lockstep = self._in_place(policy.label, names)
+        lockstep = self._in_place(policy.label, distinct, [names[place] for place in range(len(distinct))])
         if lockstep is None:
             block, starts = self._begin(policy.label, distinct)
             rows = list(range(len(distinct)))
@@ -71,16 +73,17 @@ class Reader:
             news = [distinct[number][len(block.tokens[rows[number]]) :] for number in chosen]
             parts.append(self.read(policy, block, [rows[number] for number in chosen], news))
             numbers += chosen
-        where = {distinct[number]: place for place, number in enumerate(numbers)}
-        hidden = _picked(torch.cat(parts), [where[context] for context in contexts])
-        row_of = dict(zip(distinct, rows, strict=True))
-        return Read(block, [row_of[context] for context in contexts], hidden)
+        where = sorted(range(len(numbers)), key=numbers.__getitem__)
+        hidden = _picked(torch.cat(parts), [where[place] for place in places_of])
+        return Read(block, [rows[place] for place in places_of], hidden)
 
-    def _in_place(self, label: str, names: dict[tuple[int, ...], str]) -> tuple[Block, list[int]] | None:
+    def _in_place(
+        self, label: str, contexts: Sequence[tuple[int, ...]], dialogues: Sequence[str]
+    ) -> tuple[Block, list[int]] | None:
         """The block that the dialogues make up, or most of, and the row of each context."""
         rows: list[int] = []
         block: Block | None = None
-        for context, dialogue in names.items():
+        for context, dialogue in zip(contexts, dialogues, strict=True):
             place = self.store.find(dialogue, label, context)
             if place is None or (block is not None and block is not place[0]):
                 return None

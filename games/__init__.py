@@ -5,9 +5,17 @@ from coplay.games.adapters.pettingzoo_game import PettingZoo
 from coplay.games.adapters.text_arena import TextArena
 from coplay.games.alternating_offers import AlternatingOffers, Ultimatum
 from coplay.games.bargaining import Bargaining
-from coplay.games.base import Game, GameParameters, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.base import (
+    Game,
+    GameData,
+    GameParameters,
+    GameSpec,
+    MalformedRule,
+    Observation,
+    StepOutcome,
+)
 from coplay.games.buy_sell import BuySell
-from coplay.games.chance import Chance, derive_seed
+from coplay.games.chance import Chance, Order, derive_seed
 from coplay.games.coin_game import CoinGame
 from coplay.games.commons import Commons
 from coplay.games.deal_or_no_deal import DealOrNoDeal
@@ -45,6 +53,7 @@ from coplay.games.replies import strip_reasoning
 from coplay.games.rock_paper_scissors import RockPaperScissors
 from coplay.games.split import Split
 from coplay.games.stag_hunt_talk import StagHuntTalk
+from coplay.games.tasks import Tasks
 from coplay.games.tic_tac_toe import TicTacToe
 from coplay.games.trading import Trading
 from coplay.games.trust_and_split import TrustAndSplit
@@ -66,6 +75,7 @@ for _game in (
     RockPaperScissors,
     Split,
     StagHuntTalk,
+    Tasks,
     TextArena,
     TicTacToe,
     Trading,
@@ -88,6 +98,7 @@ __all__ = [
     "Fields",
     "FreeText",
     "Game",
+    "GameData",
     "GameParameterError",
     "GameParameters",
     "GamePluginError",
@@ -106,12 +117,14 @@ __all__ = [
     "Observation",
     "OneOf",
     "OpenSpiel",
+    "Order",
     "PettingZoo",
     "PublicGoods",
     "RockPaperScissors",
     "Split",
     "StagHuntTalk",
     "StepOutcome",
+    "Tasks",
     "TextArena",
     "TicTacToe",
     "Trading",

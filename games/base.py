@@ -1,7 +1,7 @@
 """The contract of a game: rules over an immutable state, so that forking one is free."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
@@ -50,6 +50,20 @@ class GameSpec:
     reward_range: tuple[float, float]
     """Least and greatest raw reward of one player in one step."""
     malformed_rule: MalformedRule
+    in_order: bool = False
+    """True if it draws by `Chance.dealt`: the groups of a run then have numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GameData:
+    """What a game was made from besides its parameters."""
+
+    name: str
+    """Of the file or folder."""
+    digest: str
+    """Of all that play depends on: a run that goes on must find it the same."""
+    counts: Mapping[str, int]
+    """How many things there are, and how many were left out for which reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +122,15 @@ class Game(ABC, Generic[State]):
     @abstractmethod
     def spec(self) -> GameSpec:
         """What this game, with these parameters, declares about itself."""
+
+    @property
+    def data(self) -> GameData | None:
+        """What was read from files; None for rules alone."""
+        return None
+
+    def fitted(self, num_tokens: Callable[[Observation], int]) -> "Game[State]":
+        """The game without what its parameters find too long once a tokenizer is known; itself if they say nothing."""
+        return self
 
     @abstractmethod
     def initial_state(self, chance: Chance) -> State:

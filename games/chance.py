@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar
 
 Option = TypeVar("Option")
@@ -25,6 +26,15 @@ def derive_seed(*parts: int | str) -> int:
     return int.from_bytes(digest, "big") >> (64 - SEED_BITS)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Where a group stands among all groups of a run that play the same game."""
+
+    run_seed: int
+    number: int
+    """How many of them come before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chance:
     """The luck of one step: draw = f(group seed, purpose, step, index, branch).
@@ -37,6 +47,8 @@ class Chance:
     group_seed: int
     step: int = 0
     branch: str = ""
+    order: Order | None = None
+    """Known of games whose `GameSpec.in_order` asks for it, in a run."""
 
     def at(self, step: int) -> "Chance":
         """The luck of another step of the same game."""
@@ -69,3 +81,22 @@ class Chance:
             other = self.integer(f"{purpose}/{index}", place + 1, index=place)
             order[place], order[other] = order[other], order[place]
         return tuple(order)
+
+    def dealt(self, purpose: str, size: int, *, index: int = 0) -> int:
+        """Draw an integer in [0, size) as from a pack of cards: no group of a run meets one twice before all are dealt.
+
+        The n-th group has place n mod size of the pack, which is shuffled anew for every epoch ⌊n / size⌋: f(run, n,
+        purpose, step, index). Where no order is known, or in a branch with fresh luck, a plain draw.
+
+        Raises:
+            ValueError: if `size` is not positive.
+        """
+        if self.order is None or self.branch or size <= 0:
+            return self.integer(purpose, size, index=index)
+        epoch, place = divmod(self.order.number, size)
+        return _pack(derive_seed(self.order.run_seed, "pack", purpose, self.step, index, epoch), size)[place]
+
+
+@lru_cache(maxsize=8)
+def _pack(seed: int, size: int) -> tuple[int, ...]:
+    return Chance(seed).shuffled("pack", range(size))

@@ -91,7 +91,7 @@ class Play:
 
     def chance(self, step: int, branch: str = "") -> WatchedChance:
         """The luck of a step."""
-        return WatchedChance(self.seed, step, branch, self.drawn)
+        return WatchedChance(self.seed, step, branch, drawn=self.drawn)
 
 
 def encoded(game: Game[Any], state: Any) -> str:

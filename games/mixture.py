@@ -1,12 +1,14 @@
 """Several games, or one under several parameters, by weight: which of them a group plays is a function of names."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from coplay.games.base import Game
+from coplay.games.base import Game, Observation
 from coplay.games.chance import Chance, derive_seed
 
 
@@ -64,6 +66,11 @@ class Mixture:
         """Whether its game has luck, by label."""
         return {variant.label: variant.game.spec.has_chance for variant in self.variants}
 
+    def fitted(self, num_tokens: Callable[[Observation], int]) -> "Mixture":
+        """The same with every game fitted to a tokenizer."""
+        fitted = [replace(variant, game=variant.game.fitted(num_tokens)) for variant in self.variants]
+        return Mixture(variants=tuple(fitted))
+
     def part(self, name: str) -> "Mixture":
         """The variants of one name alone."""
         return Mixture(variants=tuple([variant for variant in self.variants if variant.name == name]))
@@ -89,3 +96,19 @@ class Mixture:
         offset = chance.uniform("offset")
         points = [(group + offset) / num_groups * ends[-1] for group in range(num_groups)]
         return tuple([laid[min(bisect_right(ends, point), len(laid) - 1)] for point in points])
+
+    def played_before(self, *, run_seed: int, iteration: int, num_groups: int) -> Mapping[str, int]:
+        """How many groups of all earlier iterations played each variant, by label.
+
+        One assignment for each of them, remembered while the process lives.
+        """
+        counts: Counter[str] = Counter()
+        for earlier in range(iteration):
+            counts.update(_assigned(self, run_seed, earlier, num_groups))
+        return counts
+
+
+@lru_cache(maxsize=1 << 16)
+def _assigned(mixture: Mixture, run_seed: int, iteration: int, num_groups: int) -> Mapping[str, int]:
+    found = mixture.assign(run_seed=run_seed, iteration=iteration, num_groups=num_groups)
+    return Counter([variant.label for variant in found])

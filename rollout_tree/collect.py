@@ -170,7 +170,11 @@ async def _wave(plan: CollectPlan, live: Sequence[Play], failed: list[Play]) -> 
     tasks = [task for group in asked for task in group]
     try:
         if plan.time_limit is None:
-            await asyncio.wait(tasks)
+            for (
+                task
+            ) in tasks:  # all are done by the time the first one is: waiting for each would wake up for each
+                if not task.done():
+                    await asyncio.wait([task])
         else:
             await _wait_within(plan.time_limit, live, asked)
     finally:

@@ -193,10 +193,10 @@ def _observation_columns(turns: Sequence[Turn]) -> dict[str, Any]:
 
 
 def _action_columns(turns: Sequence[Turn]) -> dict[str, Any]:
+    json = _JsonTexts()
     malformed = [turn.action.reason if isinstance(turn.action, Malformed) else None for turn in turns]
     moves = [
-        None if isinstance(turn.action, Malformed) else shield(dumps(turn.action.value, "a move"))
-        for turn in turns
+        None if isinstance(turn.action, Malformed) else json(turn.action.value, "a move") for turn in turns
     ]
     return {"malformed": words(malformed), "move_json": moves}
 

@@ -7,22 +7,25 @@ the reward vectors of that step on which no player can gain without another's lo
 where all vectors on the lines from one to the next are such).
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import dist, fsum, isfinite
-from typing import Any
+from typing import Any, cast
 
-from coplay.rollout_tree.paths import main_line
 from coplay.rollout_tree.records import RolloutTree, Step
 from coplay.rollout_tree.statistics import (
-    behaviour_rates,
-    counts,
-    episode_returns,
+    COUNTED,
+    NUMBER,
+    Line,
+    behaviour_of,
+    count,
+    is_mapping,
     over_episodes,
-    returns,
-    welfare,
+    returns_of,
+    welfare_of,
 )
+
+_BOOL = frozenset({bool})
 
 
 def reciprocity(trees: Iterable[RolloutTree]) -> dict[str, float]:
@@ -43,34 +46,40 @@ def reciprocity(trees: Iterable[RolloutTree]) -> dict[str, float]:
     return over_episodes(trees, _reciprocity_of)
 
 
-def _reciprocity_of(tree: RolloutTree) -> dict[str, float]:
-    said = [moves for step in main_line(tree) if (moves := _cooperated(step, tree.players)) is not None]
-    seen: dict[str, list[bool]] = defaultdict(list)
-    for player in tree.players:
-        own = [moves[player] for moves in said]
-        others = [all(c for other, c in moves.items() if other != player) for moves in said]
-        if own:
-            seen[f"opens/{player}"].append(own[0])
-        for t in range(1, len(own)):
-            key = f"{'DC'[own[t - 1]]}{'DC'[others[t - 1]]}"
-            seen[f"cooperates_after/{player}/{key}"].append(own[t])
-            if others[t - 1]:
-                seen[f"reciprocity/{player}"].append(own[t])
-            else:
-                seen[f"retaliation/{player}"].append(not own[t])
-            if t >= 2 and key == "DC" and not others[t - 2]:
-                seen[f"forgiveness/{player}"].append(own[t])
-    return {key: sum(values) / len(values) for key, values in seen.items()}
+def _reciprocity_of(line: Line) -> dict[str, float]:
+    players = line.players
+    said = [moves for step in line.steps if (moves := _cooperated(step, players))]
+    totals = [sum(moves) for moves in said]
+    numbers: dict[str, float] = {}
+    for seat, player in enumerate(players if said else ()):
+        own = [moves[seat] for moves in said]
+        others = [total - c == len(players) - 1 for total, c in zip(totals, own, strict=True)]
+        numbers[f"opens/{player}"] = float(own[0])
+        after: dict[tuple[bool, bool], list[bool]] = {}
+        for before, answered, now in zip(own, others, own[1:], strict=False):
+            after.setdefault((before, answered), []).append(now)
+        for (before, answered), moves in after.items():
+            key = f"{'DC'[before]}{'DC'[answered]}"
+            numbers[f"cooperates_after/{player}/{key}"] = sum(moves) / len(moves)
+        kind, hostile = (after.get((False, met), []) + after.get((True, met), []) for met in (True, False))
+        turns = zip(others, own[1:], others[1:], own[2:], strict=False)
+        forgave = [now for met, before, answered, now in turns if answered and not before and not met]
+        if kind:
+            numbers[f"reciprocity/{player}"] = sum(kind) / len(kind)
+        if hostile:
+            numbers[f"retaliation/{player}"] = (len(hostile) - sum(hostile)) / len(hostile)
+        if forgave:
+            numbers[f"forgiveness/{player}"] = sum(forgave) / len(forgave)
+    return numbers
 
 
-def _cooperated(step: Step, players: Sequence[str]) -> dict[str, bool] | None:
+def _cooperated(step: Step, players: Sequence[str]) -> list[bool] | None:
     """What the game says of every player of at least two, or None."""
     told = step.info.get("cooperated")
-    if not isinstance(told, Mapping) or len(players) < 2:
+    if not is_mapping(told) or len(players) < 2:
         return None
-    moves = {player: told.get(player) for player in players}
-    known = {player: move for player, move in moves.items() if isinstance(move, bool)}
-    return known if len(known) == len(players) else None
+    moves = [told.get(player) for player in players]
+    return cast(list[bool], moves) if _BOOL.issuperset(map(type, moves)) else None
 
 
 def exploitation(trees: Iterable[RolloutTree]) -> dict[str, float]:
@@ -78,8 +87,8 @@ def exploitation(trees: Iterable[RolloutTree]) -> dict[str, float]:
     return over_episodes(trees, _exploitation_of)
 
 
-def _exploitation_of(tree: RolloutTree) -> dict[str, float]:
-    totals = episode_returns(tree)
+def _exploitation_of(line: Line) -> dict[str, float]:
+    totals = line.returns
     return {
         f"exploitation/{one}/{other}": totals[one] - totals[other]
         for one in totals
@@ -100,28 +109,37 @@ def outcomes(trees: Iterable[RolloutTree]) -> dict[str, float]:
     return over_episodes(trees, _outcomes_of)
 
 
-def _outcomes_of(tree: RolloutTree) -> dict[str, float]:
-    path = main_line(tree)
-    agreed = [told for step in path if isinstance(told := step.info.get("agreed"), bool)]
-    distances = [gap for step in path for gap in _pareto_distance(step, tree.players)]
+def _outcomes_of(line: Line) -> dict[str, float]:
+    infos = [step.info for step in line.steps]
+    agreed = [told for info in infos if isinstance(told := info.get("agreed"), bool)]
+    distances = _pareto_distances(line)
     numbers = {"agreement": sum(agreed) / len(agreed)} if agreed else {}
-    rated = [(best, step) for step in path if (best := _best_total(step)) is not None]
-    most = fsum(best for best, _ in rated)
+    rated = [(best, step) for step in line.steps if (best := _best_total(step)) is not None]
+    most = fsum([best for best, _ in rated])
     if most > 0:
-        numbers["efficiency"] = fsum(fsum(step.rewards.values()) for _, step in rated) / most
+        numbers["efficiency"] = fsum([fsum(step.rewards.values()) for _, step in rated]) / most
     if distances:
         numbers["pareto_distance"] = fsum(distances) / len(distances)
     return numbers
 
 
-def _pareto_distance(step: Step, players: Sequence[str]) -> Iterator[float]:
-    """One distance, or none where the game offers no efficient outcomes of all players."""
-    points = _vectors(step.info.get("efficient"), players)
-    corners = _vectors(step.info.get("efficient_line"), players)
-    reward = _vector(step.rewards, players)
-    if reward is not None and (points or corners):
-        nearest = [dist(reward, point) for point in points + corners]
-        yield min(nearest + [_distance(reward, *line) for line in pairwise(corners)])
+def _pareto_distances(line: Line) -> list[float]:
+    """One distance a step, none where the game offers no efficient outcomes of all players."""
+    distances: list[float] = []
+    told: tuple[Any, Any] = (None, None)
+    points: list[tuple[float, ...]] = []
+    corners: list[tuple[float, ...]] = []
+    for step in line.steps:
+        new = step.info.get("efficient"), step.info.get("efficient_line")
+        if new[0] is not told[0] or new[1] is not told[1]:  # most games offer the same at every step
+            told, points, corners = new, _vectors(new[0], line.players), _vectors(new[1], line.players)
+        if not points and not corners:
+            continue
+        reward = _vector(step.rewards, line.players)
+        if reward is not None:
+            nearest = [dist(reward, point) for point in points + corners]
+            distances.append(min(nearest + [_distance(reward, *side) for side in pairwise(corners)]))
+    return distances
 
 
 def _distance(point: Sequence[float], start: Sequence[float], end: Sequence[float]) -> float:
@@ -137,25 +155,23 @@ def _distance(point: Sequence[float], start: Sequence[float], end: Sequence[floa
 
 def _best_total(step: Step) -> float | None:
     told = step.info.get("best_total")
-    if isinstance(told, bool) or not isinstance(told, int | float) or not isfinite(told) or not step.rewards:
+    if isinstance(told, bool) or not isinstance(told, NUMBER) or not isfinite(told) or not step.rewards:
         return None
     return float(told)
 
 
 def _vectors(told: Any, players: Sequence[str]) -> list[tuple[float, ...]]:
     """The vectors of columns by player; none where one has no column, or another number of rewards."""
-    columns = [told.get(player) for player in players] if isinstance(told, Mapping) else []
+    columns = [told.get(player) for player in players] if is_mapping(told) else []
     known = [column for column in columns if isinstance(column, list | tuple)]
     fits = len(known) == len(columns) and len({len(column) for column in known}) == 1
-    numbers = all(isinstance(number, int | float) for column in known for number in column)
+    numbers = all(isinstance(number, NUMBER) for column in known for number in column)
     return list(zip(*known, strict=True)) if fits and numbers else []
 
 
-def _vector(values: Any, players: Sequence[str]) -> list[float] | None:
-    if not isinstance(values, Mapping):
-        return None
+def _vector(values: Mapping[str, Any], players: Sequence[str]) -> list[float] | None:
     numbers = [values.get(player) for player in players]
-    known = [float(number) for number in numbers if isinstance(number, int | float)]
+    known = [float(number) for number in numbers if isinstance(number, NUMBER)]
     return known if len(known) == len(players) else None
 
 
@@ -169,37 +185,30 @@ def speech(trees: Iterable[RolloutTree]) -> dict[str, float]:
     return over_episodes(trees, _speech_of)
 
 
-def _speech_of(tree: RolloutTree) -> dict[str, float]:
-    lengths: dict[str, list[int]] = defaultdict(list)
-    log_probs: dict[str, list[float]] = defaultdict(list)
-    for step in main_line(tree):
-        for turn in step.turns:
-            lengths[turn.player].append(len(turn.reply))
-            for segment in turn.segments:
-                log_probs[turn.player] += segment.log_probs
+def _speech_of(line: Line) -> dict[str, float]:
     numbers: dict[str, float] = {}
-    for player in tree.players:
-        if lengths[player]:
-            numbers[f"reply_characters/{player}"] = sum(lengths[player]) / len(lengths[player])
-        if log_probs[player]:
-            numbers[f"token_entropy/{player}"] = -fsum(log_probs[player]) / len(log_probs[player])
+    for player, turns in line.turns.items():
+        if turns:
+            numbers[f"reply_characters/{player}"] = sum([len(turn.reply) for turn in turns]) / len(turns)
+        log_probs = [number for turn in turns for segment in turn.segments for number in segment.log_probs]
+        if log_probs:
+            numbers[f"token_entropy/{player}"] = -fsum(log_probs) / len(log_probs)
     return numbers
 
 
 def summary(trees: Iterable[RolloutTree]) -> dict[str, float]:
     """All statistics of main lines in one pass over any number of episodes: those of `statistics` and of here."""
-    tally: dict[str, float] = {}
+    tally = dict.fromkeys(COUNTED, 0.0)
     means = over_episodes(_counted(trees, tally), _all_of)
     return means | tally
 
 
 def _counted(trees: Iterable[RolloutTree], tally: dict[str, float]) -> Iterator[RolloutTree]:
     for tree in trees:
-        for key, number in counts([tree]).items():
-            tally[key] = tally.get(key, 0.0) + number
+        count(tree, tally)
         yield tree
 
 
-def _all_of(tree: RolloutTree) -> dict[str, float]:
-    numbers = returns([tree]) | welfare([tree]) | behaviour_rates([tree])
-    return numbers | _reciprocity_of(tree) | _exploitation_of(tree) | _outcomes_of(tree) | _speech_of(tree)
+def _all_of(line: Line) -> dict[str, float]:
+    numbers = returns_of(line) | welfare_of(line) | behaviour_of(line) | _reciprocity_of(line)
+    return numbers | _exploitation_of(line) | _outcomes_of(line) | _speech_of(line)

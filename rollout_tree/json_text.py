@@ -3,12 +3,10 @@
 import json
 from collections.abc import Mapping
 from math import isfinite
-from operator import is_
 from typing import Any
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 """Types of which every value is plain."""
-_TEXT = frozenset({str})
 _WRITER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))
 _ESCAPED = "\0"
 """First character of a text stored in escaped form."""
@@ -25,53 +23,40 @@ def plain(value: Any, name: str) -> Any:
         TypeError: at a key that is no text (JSON would turn 0 into "0"), or a value JSON does not know.
         ValueError: at NaN or an infinite number.
     """
-    kind = type(value)
-    if kind in _SCALARS:
+    if _is_plain(value):
         return value
-    if kind is dict:
-        return _plain_dict(value, name)
-    if kind is list:
-        if _SCALARS.issuperset(map(type, value)):
-            return value
-        items = [item if type(item) in _SCALARS else plain(item, name) for item in value]
-        return value if all(map(is_, items, value)) else items
-    return _converted(value, name)
-
-
-def _plain_dict(value: dict[Any, Any], name: str) -> dict[str, Any]:
-    if not _TEXT.issuperset(map(type, value)):
-        key = next(key for key in value if type(key) is not str)
-        raise TypeError(f"{name} holds the key {key!r}; expected text, since JSON has no other keys")
-    if _SCALARS.issuperset(map(type, value.values())):
-        return value
-    changed = None
-    for key, item in value.items():
-        if type(item) in _SCALARS:
-            continue
-        new = plain(item, name)
-        if new is not item:
-            changed = changed or dict(value)
-            changed[key] = new
-    return value if changed is None else changed
-
-
-def _converted(value: Any, name: str) -> Any:
     if isinstance(value, float):
         if not isfinite(value):
             raise ValueError(f"{name} holds {value!r}; expected a finite number, since JSON has no other")
-        return value if type(value) is float else float(value)
+        return float(value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, Mapping):
-        return _plain_dict(dict(value), name)
+        for key in value:
+            if type(key) is not str:
+                raise TypeError(f"{name} holds the key {key!r}; expected text, since JSON has no other keys")
+        return {key: plain(item, name) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [item if type(item) in _SCALARS else plain(item, name) for item in value]
+        return [plain(item, name) for item in value]
     raise TypeError(
         f"{name} holds {value!r} of type {type(value).__name__}; expected text, a number, true, false, null,"
         " a list or an object with text keys"
     )
+
+
+def _is_plain(value: Any) -> bool:
+    """True if nothing has to be converted or refused; asked several times a turn."""
+    kind = type(value)
+    if kind is dict:
+        for key, item in value.items():
+            if type(key) is not str or (type(item) not in _SCALARS and not _is_plain(item)):
+                return False
+        return True
+    if kind is list:
+        return _SCALARS.issuperset(map(type, value)) or all(map(_is_plain, value))
+    return kind in _SCALARS or (kind is float and isfinite(value))
 
 
 def dumps(value: Any, name: str) -> str:

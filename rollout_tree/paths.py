@@ -52,6 +52,13 @@ def main_line(tree: RolloutTree) -> tuple[Step, ...]:
     Raises:
         ValueError: if the links are broken, or the main line has several ends or gaps.
     """
+    before: int | None = None
+    for step in tree.steps:  # as it was played: nothing to look for
+        if step.branch or step.parent != before or (before is not None and step.id <= before):
+            break
+        before = step.id
+    else:
+        return tree.steps
     steps = steps_by_id(tree)
     main = {step.id for step in tree.steps if not step.branch}
     ends = main - {step.parent for step in tree.steps if not step.branch}

@@ -1,11 +1,12 @@
 """What is to be played: episodes with their luck and seats, before anyone sits down."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from coplay.agents.base import AgentFactory
-from coplay.games import Game, Mixture, Variant, derive_seed
+from coplay.games import Game, Mixture, Order, Variant, derive_seed
 from coplay.games.names import nearest
 from coplay.rollout_tree.branching import BranchPlan, ValueReader
 
@@ -27,6 +28,8 @@ class EpisodePlan:
     run_seed: int
     variant: Variant | None = None
     """Which part of a mixture it plays; None: the plan's game."""
+    order: Order | None = None
+    """Where its group stands in the run, for games that go in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +137,21 @@ def plan_episodes(
 
     group seed = f(run, iteration, group) (law 7). A game without chance has one group an iteration (rule 1).
     Opponents drawn per group: call once a group, with `first_group` counting up.
+
+    Raises:
+        ValueError: if the game goes in order and these are not the first groups: nobody says how many there are.
     """
+    if game.spec.in_order and first_group:
+        raise ValueError(
+            f"game {game.name!r} goes in order, and groups from number {first_group} on are planned alone; expected all"
+            " groups of an iteration at once"
+        )
+    before = iteration * num_groups
     plans = []
     for index in range(first_group * group_size, (first_group + num_groups) * group_size):
         group = index // group_size if game.spec.has_chance else 0
-        plans.append(_plan(iteration, index, group, run_seed, seats, seat_names))
+        order = _order(run_seed, game.name, before + group) if game.spec.in_order else None
+        plans.append(_plan(iteration, index, group, run_seed, seats, seat_names, order))
     return tuple(plans)
 
 
@@ -154,15 +167,24 @@ def plan_mixture(
 ) -> tuple[EpisodePlan, ...]:
     """Plan as many episodes, each group of one variant: f(run, iteration, group) as its luck (law 7).
 
-    Groups that play one variant without chance are one group, the first of them (rule 1).
+    Groups that play one variant without chance are one group, the first of them (rule 1). Of a variant that goes in
+    order the groups are counted over all iterations, each planned with as many groups.
     """
     assigned = mixture.assign(run_seed=run_seed, iteration=iteration, num_groups=num_groups)
+    ordered = [variant.label for variant in mixture.variants if variant.game.spec.in_order]
+    numbers: Counter[str] = Counter()
+    if ordered:
+        numbers.update(mixture.played_before(run_seed=run_seed, iteration=iteration, num_groups=num_groups))
     first = {variant.label: group for group, variant in reversed(list(enumerate(assigned)))}
     plans = []
     for place, variant in enumerate(assigned):
         group = place if variant.game.spec.has_chance else first[variant.label]
+        order = None
+        if variant.label in ordered:
+            order = _order(run_seed, variant.label, numbers[variant.label])
+            numbers[variant.label] += 1
         for index in range(place * group_size, (place + 1) * group_size):
-            plan = _plan(iteration, index, group, run_seed, seats, seat_names)
+            plan = _plan(iteration, index, group, run_seed, seats, seat_names, order)
             plans.append(replace(plan, variant=variant))
     return tuple(plans)
 
@@ -174,6 +196,7 @@ def _plan(
     run_seed: int,
     seats: Mapping[str, AgentFactory],
     seat_names: Mapping[str, str],
+    order: Order | None,
 ) -> EpisodePlan:
     return EpisodePlan(
         episode=episode_name(iteration, index),
@@ -183,4 +206,9 @@ def _plan(
         seats=seats,
         seat_names=seat_names,
         run_seed=run_seed,
+        order=order,
     )
+
+
+def _order(run_seed: int, label: str, number: int) -> Order:
+    return Order(run_seed=derive_seed(run_seed, "order", label), number=number)

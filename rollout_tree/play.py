@@ -88,7 +88,7 @@ class Play:
                 )
             )
         self.culprit = ""
-        self._state = self._game.initial_state(Chance(plan.group_seed))
+        self._state = self._game.initial_state(Chance(plan.group_seed, order=plan.order))
         self.movers = movers_in(self._game.to_move(self._state), self._spec.players)
         if not self.movers:
             raise ValueError("the game is over before its first step; expected players to move")
@@ -172,7 +172,7 @@ class Play:
         if self.forks is not None:
             self.forks.after(index, actions, self._entropies, self._snapshot)
         fresh = origin is not None and origin.fresh_luck
-        luck = Chance(self.plan.group_seed, index + 1, self.branch if fresh else "")
+        luck = Chance(self.plan.group_seed, index + 1, self.branch if fresh else "", self.plan.order)
         self._state, outcome = self._game.step(self._state, actions, luck)
         check_outcome(outcome, self._spec)
         self.movers = movers_in(self._game.to_move(self._state), self._spec.players)

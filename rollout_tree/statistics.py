@@ -4,10 +4,10 @@ Nothing is averaged over seats where that could cancel (a zero-sum game's mean r
 in the player's name. Failed episodes are counted and otherwise left out; they are never a return of 0 (B37).
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import fsum, isfinite, prod
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 from coplay.games import Malformed
 from coplay.games.grammar import MalformedReason
@@ -16,25 +16,58 @@ from coplay.rollout_tree.records import RolloutTree, Step, Turn
 
 REASONS: tuple[str, ...] = get_args(MalformedReason)
 TIMED_OUT = "TimeoutError"
+NUMBER = (int, float)
+COUNTED = (
+    "count/episodes",
+    "count/failed",
+    "count/timed_out",
+    "count/terminated",
+    "count/truncated",
+    "count/context_overflow",
+)
+"""What is told of any episodes, also where it is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An episode's main line, found once for all its statistics."""
+
+    players: tuple[str, ...]
+    steps: tuple[Step, ...]
+    returns: Mapping[str, float]
+    """Each player's undiscounted raw reward."""
+    turns: Mapping[str, Sequence[Turn]]
+    """Each player's, in order."""
+
+
+def line_of(tree: RolloutTree) -> Line:
+    """Walk the main line of an episode."""
+    steps = main_line(tree)
+    rewards = [step.rewards for step in steps]
+    turns: dict[str, list[Turn]] = {player: [] for player in tree.seats}
+    for step in steps:
+        for turn in step.turns:
+            turns[turn.player].append(turn)
+    returns = {player: fsum([reward[player] for reward in rewards]) for player in tree.seats}
+    return Line(players=tree.players, steps=steps, returns=returns, turns=turns)
 
 
 def episode_returns(tree: RolloutTree) -> dict[str, float]:
     """Each player's undiscounted raw reward over the main line."""
-    path = main_line(tree)
-    return {player: fsum(step.rewards[player] for step in path) for player in tree.seats}
+    return dict(line_of(tree).returns)
 
 
 def returns(trees: Iterable[RolloutTree]) -> dict[str, float]:
     """Mean return of each player, `return/PLAYER`, and per tick, `return_per_tick/PLAYER`."""
-    return over_episodes(trees, _returns_of)
+    return over_episodes(trees, returns_of)
 
 
-def _returns_of(tree: RolloutTree) -> dict[str, float]:
-    totals = episode_returns(tree)
-    num_ticks = max((step.tick for step in tree.steps if not step.branch), default=-1) + 1
-    numbers = {f"return/{player}": total for player, total in totals.items()}
-    if num_ticks:
-        numbers |= {f"return_per_tick/{player}": total / num_ticks for player, total in totals.items()}
+def returns_of(line: Line) -> dict[str, float]:
+    """`returns` of one episode."""
+    numbers = {f"return/{player}": total for player, total in line.returns.items()}
+    if line.steps:
+        num_ticks = line.steps[-1].tick + 1
+        numbers |= {f"return_per_tick/{player}": total / num_ticks for player, total in line.returns.items()}
     return numbers
 
 
@@ -44,11 +77,12 @@ def welfare(trees: Iterable[RolloutTree]) -> dict[str, float]:
     Sum and minimum belong side by side: the sum alone rewards exploitation. `welfare/nash` is the Nash product
     Π_i G_i of the returns, with 0 for everyone as the point of disagreement.
     """
-    return over_episodes(trees, _welfare_of)
+    return over_episodes(trees, welfare_of)
 
 
-def _welfare_of(tree: RolloutTree) -> dict[str, float]:
-    totals = list(episode_returns(tree).values())
+def welfare_of(line: Line) -> dict[str, float]:
+    """`welfare` of one episode."""
+    totals = list(line.returns.values())
     numbers = {"welfare/sum": fsum(totals), "welfare/min": min(totals)}
     if min(totals) >= 0:
         numbers["welfare/gini"] = gini(totals)
@@ -84,20 +118,16 @@ def behaviour_rates(trees: Iterable[RolloutTree]) -> dict[str, float]:
     `cooperation/PLAYER`: share of steps in which he cooperated, in games whose info has `cooperated`;
     `claim/PLAYER[/ITEM]`: mean claim, in games whose info has `claims`.
     """
-    return over_episodes(trees, _behaviour_of)
+    return over_episodes(trees, behaviour_of)
 
 
-def _behaviour_of(tree: RolloutTree) -> dict[str, float]:
-    path = main_line(tree)
-    turns: dict[str, list[Turn]] = defaultdict(list)
-    for step in path:
-        for turn in step.turns:
-            turns[turn.player].append(turn)
+def behaviour_of(line: Line) -> dict[str, float]:
+    """`behaviour_rates` of one episode."""
     numbers: dict[str, float] = {}
-    for player in tree.seats:
-        if turns[player]:
-            numbers |= _replies_of(player, turns[player])
-    return numbers | _step_means(path)
+    for player, turns in line.turns.items():
+        if turns:
+            numbers |= _replies_of(player, turns)
+    return numbers | _step_means(line.steps)
 
 
 def _replies_of(player: str, turns: Sequence[Turn]) -> dict[str, float]:
@@ -105,33 +135,39 @@ def _replies_of(player: str, turns: Sequence[Turn]) -> dict[str, float]:
     numbers = {f"malformed/{player}": len(reasons) / len(turns)}
     for reason in REASONS:
         numbers[f"malformed/{player}/{reason}"] = reasons.count(reason) / len(turns)  # type: ignore[arg-type]
-    numbers[f"retries/{player}"] = sum(turn.attempt > 0 for turn in turns)
-    lengths = [sum(len(s.ids) for s in turn.segments if s.sampled) for turn in turns if turn.segments]
+    numbers[f"retries/{player}"] = sum([turn.attempt > 0 for turn in turns])
+    lengths = [sum([len(s.ids) for s in turn.segments if s.sampled]) for turn in turns if turn.segments]
     if lengths:
         numbers[f"reply_tokens/{player}"] = sum(lengths) / len(lengths)
-        numbers[f"contexts/{player}"] = float(sum(turn.fresh_context for turn in turns))
+        numbers[f"contexts/{player}"] = float(sum([turn.fresh_context for turn in turns]))
     return numbers
 
 
 def _step_means(path: Sequence[Step]) -> dict[str, float]:
     """Means over steps of what games say about moves in their info."""
-    seen: dict[str, list[float]] = defaultdict(list)
+    cooperated: dict[str, list[float]] = {}
+    claims: dict[str, list[float]] = {}
     for step in path:
-        for player, cooperated in _numbers(step.info.get("cooperated")):
-            seen[f"cooperation/{player}"].append(float(cooperated))
-        for player, claim in _mapping(step.info.get("claims")):
-            for item, number in _numbers(claim if isinstance(claim, Mapping) else {"": claim}):
-                seen[f"claim/{player}/{item}" if item else f"claim/{player}"].append(float(number))
-    return {key: fsum(values) / len(values) for key, values in seen.items()}
+        for player, move in _numbers(step.info.get("cooperated")):
+            cooperated.setdefault(player, []).append(move)
+        told = step.info.get("claims")
+        for player, claim in told.items() if is_mapping(told) else ():
+            for item, number in _numbers(claim if is_mapping(claim) else {"": claim}):
+                claims.setdefault(f"{player}/{item}" if item else player, []).append(number)
+    numbers = {f"cooperation/{player}": fsum(moves) / len(moves) for player, moves in cooperated.items()}
+    return numbers | {f"claim/{key}": fsum(values) / len(values) for key, values in claims.items()}
 
 
-def _numbers(value: Any) -> list[tuple[str, Any]]:
+def _numbers(value: Any) -> Iterable[tuple[str, float]]:
     """The entries that are numbers: other games may mean something else by the same name."""
-    return [(key, number) for key, number in _mapping(value) if isinstance(number, int | float)]
+    if not is_mapping(value):
+        return ()
+    return [(key, number) for key, number in value.items() if isinstance(number, NUMBER)]
 
 
-def _mapping(value: Any) -> list[tuple[str, Any]]:
-    return list(value.items()) if isinstance(value, Mapping) else []
+def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Asked several times a step: an abstract class takes four times as long to say so of a dict."""
+    return type(value) is dict or (value is not None and isinstance(value, Mapping))
 
 
 def counts(trees: Iterable[RolloutTree]) -> dict[str, float]:
@@ -140,40 +176,43 @@ def counts(trees: Iterable[RolloutTree]) -> dict[str, float]:
     `failed/PLAYER` counts by whose agent failed; `failed/game` the game's own faults. Where episodes branch:
     `branches`, and of them `branches_failed`.
     """
-    names = ("episodes", "failed", "timed_out", "terminated", "truncated", "context_overflow")
-    numbers = dict.fromkeys((f"count/{name}" for name in names), 0.0)
+    numbers: dict[str, float] = {}
     for tree in trees:
-        numbers["count/episodes"] += 1
-        if tree.failure is not None:
-            numbers["count/failed"] += 1
-            numbers["count/timed_out"] += tree.failure.reason.startswith(TIMED_OUT)
-            key = f"count/failed/{tree.failure.player or 'game'}"
-            numbers[key] = numbers.get(key, 0.0) + 1
-        elif tree.status in ("terminated", "truncated"):
-            numbers[f"count/{tree.status}"] += 1
-            main = [step for step in tree.steps if not step.branch]
-            numbers["count/context_overflow"] += any("context_overflow" in step.info for step in main)
-            for key, count in _branch_counts(tree).items():
-                numbers[key] = numbers.get(key, 0.0) + count
-    return numbers
+        count(tree, numbers)
+    return dict.fromkeys(COUNTED, 0.0) | numbers
 
 
-def _branch_counts(tree: RolloutTree) -> dict[str, float]:
-    """Nothing of an episode without branches."""
-    branches = {step.branch for step in tree.steps if step.branch}
-    failed = sum(step.status == "failed" for step in tree.steps)
-    return (
-        {"count/branches": float(len(branches)), "count/branches_failed": float(failed)} if branches else {}
-    )
+def count(tree: RolloutTree, numbers: dict[str, float]) -> None:
+    """Add one episode to `counts`; what was never counted has no key."""
+    for key, number in _counts_of(tree).items():
+        numbers[key] = numbers.get(key, 0.0) + number
+
+
+def _counts_of(tree: RolloutTree) -> dict[str, float]:
+    found = {"count/episodes": 1.0}
+    if tree.failure is not None:
+        found["count/failed"] = found[f"count/failed/{tree.failure.player or 'game'}"] = 1.0
+        found["count/timed_out"] = float(tree.failure.reason.startswith(TIMED_OUT))
+        return found
+    status = tree.status
+    if status in ("terminated", "truncated"):
+        found[f"count/{status}"] = 1.0
+        overflows = ["context_overflow" in step.info for step in tree.steps if not step.branch]
+        found["count/context_overflow"] = float(any(overflows))
+        branches = {step.branch for step in tree.steps if step.branch}
+        if branches:
+            found["count/branches"] = float(len(branches))
+            found["count/branches_failed"] = float(sum([step.status == "failed" for step in tree.steps]))
+    return found
 
 
 def over_episodes(
-    trees: Iterable[RolloutTree], per_episode: Callable[[RolloutTree], Mapping[str, float]]
+    trees: Iterable[RolloutTree], per_episode: Callable[[Line], Mapping[str, float]]
 ) -> dict[str, float]:
     """Mean of every key over the episodes that have it; failed episodes and those without a step have none."""
-    seen: dict[str, list[float]] = defaultdict(list)
+    seen: dict[str, list[float]] = {}
     for tree in trees:
         if tree.failure is None and tree.steps:
-            for key, value in per_episode(tree).items():
-                seen[key].append(value)
+            for key, value in per_episode(line_of(tree)).items():
+                seen.setdefault(key, []).append(value)
     return {key: fsum(values) / len(values) for key, values in seen.items()}

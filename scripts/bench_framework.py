@@ -81,7 +81,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "training.loop:iteration_metrics",
         "training.metrics:MetricsFile.append",
         "training.trainer:Trainer._credit_metrics",
-        "training.updates:_policy_metrics",
+        "training.updates:step_metrics",
     ),
     "loop": (),
 }

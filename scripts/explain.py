@@ -42,6 +42,7 @@ Example: coplay explain runs/my_run 3/12 4.Ada
 BASELINES = {
     "critic": "baseline: the critic's value",
     "leave_one_out": "baseline: mean of the group's other games",
+    "group_mean": "baseline: mean of the group's games",
     "running_mean": "baseline: running mean of earlier iterations",
     "none": "baseline: none",
 }
@@ -94,12 +95,10 @@ def _pieces(one: "Explanation") -> Iterable[str | Table]:
     if one.reward_scale != 1:
         yield f"  all numbers are in scaled units: rewards over {one.reward_scale:g}"
     yield reward_table(one)
-    if one.errors:
-        yield surprise_table(one)
-    else:
-        yield baseline_text(one.baseline)
-    if one.before:
-        yield normalising_text("before shaping", one.before)
+    yield surprise_table(one) if one.errors else baseline_text(one.baseline)
+    for when, change in (("by the group", one.scaled), ("before shaping", one.before)):
+        if change:
+            yield normalising_text(when, change)
     if one.alignment:
         yield alignment_table(one.alignment)
         for past in one.alignment.expected:
@@ -168,6 +167,8 @@ def baseline_text(baseline: "Baseline") -> str:
         return f"baseline {_number(baseline.amount)}: running mean of {baseline.seen:g} returns of earlier iterations"
     at_fork = baseline.kind == "replies"
     whose = "other replies at this fork" if at_fork else "others of the group at the tick"
+    if baseline.kind == "group_mean":
+        whose = "games of the group, this one among them"
     mates = "\n".join(f"  {_sibling(mate)}" for mate in baseline.siblings)
     return (
         f"baseline {_number(baseline.amount)}: mean return of the {len(baseline.siblings)} {whose}\n{mates}"

@@ -91,8 +91,9 @@ def group_relative(
     *,
     mask: Tensor | None = None,
     deviation: Literal["none", "population", "sample"] = "none",
+    epsilon: float = 0.0,
 ) -> Tensor:
-    """(G_i − mean) / deviation of the group: GRPO (arXiv 2402.03300); "none" is Dr. GRPO (arXiv 2503.20783).
+    """(G_i − mean) / (deviation + ε) of the group: GRPO (arXiv 2402.03300); "none" is Dr. GRPO (arXiv 2503.20783).
 
     A row alone gives 0; a group without spread beyond rounding is not divided (B11, B62).
 
@@ -101,6 +102,7 @@ def group_relative(
         group_ids: (B,) long tensor or B hashable ids.
         mask: (B, S) bool, True where a row is alive; None: everywhere.
         deviation: divide by nothing, the population deviation (over n) or the sample deviation (over n − 1).
+        epsilon: ε, added to the deviation.
 
     Returns:
         (B, S), 0 at masked cells.
@@ -116,7 +118,7 @@ def group_relative(
     degrees = count if deviation == "population" else (count - 1).clamp(min=1)
     variance = segment_sum(centred.square(), index, num_groups, mask)[index] / degrees
     size = spread(variance, segment_largest(returns, index, num_groups, mask)[index])
-    return centred / torch.where(size > 0, size, torch.ones_like(size))
+    return centred / torch.where(size > 0, size + epsilon, torch.ones_like(size))
 
 
 def running_mean_key(player: str, opponents: Sequence[str], game: str | None = None) -> str:

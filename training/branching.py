@@ -13,6 +13,7 @@ from coplay.training.schemes import (
     BranchesEstimator,
     EstimatorSettings,
     ExpectedPast,
+    GrpoEstimator,
     Independent,
     ShapingBase,
     critic_learning,
@@ -76,7 +77,7 @@ def check_past(
 
     Raises:
         ConfigError: if no branch can be an alternative to a learner's reply, some tick may have none although that is
-            to be refused, or advantages are to be whitened or centred before shaping.
+            to be refused, advantages are to be whitened or centred before shaping, or the estimator has none by tick.
     """
     past = shaping.past if isinstance(shaping, AdvantageAlignment) else None
     if not isinstance(past, ExpectedPast):
@@ -89,6 +90,11 @@ def check_past(
         raise ConfigError(
             f"{asked} and 'collect.branching.players' is {list(branching.players or ())!r}; expected some of those"
             f" who learn, {', '.join(map(repr, learners))}"
+        )
+    if isinstance(estimator, GrpoEstimator):
+        raise ConfigError(
+            f"{asked} and 'estimator.kind' is 'grpo', whose advantage is one of the whole game and of no tick; expected"
+            " 'returns', 'critic' or 'branches'"
         )
     for name in ("whiten_before", "centre_before"):
         if getattr(shaping, name) != "off":

@@ -1,6 +1,5 @@
 """A run as frozen settings: each field documented once, bounds in the type, unknown keys refused."""
 
-import re
 from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -19,8 +18,16 @@ from coplay.training.branching import BranchingSettings, check_branching, check_
 from coplay.training.evaluate_settings import EvaluateSettings, check_best
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import Exam, HasChance, MixtureEntry, exams, make_mixture, read_game
-from coplay.training.schedules import Constant, LearningRate, Schedule
-from coplay.training.schemes import EstimatorSettings, Independent, ReturnsEstimator, ShapingSettings
+from coplay.training.objectives import ObjectiveSettings, ReinforceObjective
+from coplay.training.schedules import Constant, LearningRate
+from coplay.training.schemes import (
+    BranchesEstimator,
+    EstimatorSettings,
+    Independent,
+    ReturnsEstimator,
+    ShapingSettings,
+    critic_learning,
+)
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
 
 
@@ -71,47 +78,19 @@ class CollectSettings(Settings):
     """Branches of every game; None: none. They are kept, and trained on by estimator 'branches'."""
 
 
-class ObjectiveSettings(Settings):
-    """Token-wise REINFORCE and its regularisers."""
-
-    importance: Literal["token", "turn", "sequence", "none"] = "token"
-    """Over what the ratio trainer / sampler is taken; truncated from above, detached."""
-    importance_cap: float | None = Field(2.0, gt=0)
-    """Largest importance weight; None = no cap."""
-    entropy_coefficient: Schedule = Constant(level=0.0)
-    """Weight of the entropy bonus, by update number."""
-    entropy_top_k: int | None = Field(None, ge=2)
-    """Entropy over the k likeliest tokens, renormalised; None = all allowed tokens."""
-    entropy_mask_regex: str | None = None
-    """Entropy only on turns whose reply the pattern is found in; None = all turns."""
-    kl_coefficient: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Weight of the KL term to the reference policy (k3 estimator)."""
-    kl_drop_likelier: bool = False
-    """Leave out tokens which the reference finds likelier than the policy."""
-    visitation: bool = False
-    """Weigh tick t by gamma^t, so that the gradient is that of the discounted return."""
-    largest_gap: float | None = Field(0.05, gt=0)
-    """Mean |log pi - log mu| a token before an update above which the step is refused (law 2); None = any."""
-    normaliser: Literal["trajectories", "tokens"] = "trajectories"
-    """What the summed loss of the whole batch is divided by."""
-
-    @field_validator("entropy_mask_regex")
-    @classmethod
-    def _check_regex(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ConfigError(
-                f"'objective.entropy_mask_regex' is {pattern!r}, no regular expression: {error}"
-            ) from None
-        return pattern
-
-
 class UpdateSettings(Settings):
     """How weights move."""
 
     num_updates: int = Field(100, ge=1)
     """Iterations of the run, one update of each trained policy in each."""
+    num_epochs: int = Field(1, ge=1)
+    """How often an update goes through its batch."""
+    num_mini_batches: int = Field(1, ge=1)
+    """Optimiser steps of an epoch: the batch is dealt out to so many by trajectories, anew in every epoch."""
+    max_kl: float | None = Field(None, gt=0)
+    """An update ends before a step on tokens where the policy is already so far from the one before it (k3, nats)."""
+    critic_warmup: int = Field(0, ge=0)
+    """So many first updates move the critic alone; the policies' steps are computed and not taken."""
     lr: LearningRate = Constant(level=5e-4)
     """Learning rate of Adam, by update number."""
     gradient_clip: float | None = Field(1.0, gt=0)
@@ -124,6 +103,35 @@ class UpdateSettings(Settings):
     """What a step multiplies matrices in; weights, softmax and sums stay float32."""
     num_threads: int = Field(1, ge=1, le=1024)
     """CPU threads; a resumed run reproduces the first one only at the same number."""
+
+
+def check_updates(update: UpdateSettings, objective: ObjectiveSettings, estimator: EstimatorSettings) -> None:
+    """Refuse settings of an update that do not go together.
+
+    Raises:
+        ConfigError: if a critic is to warm up and there is none, or for as long as the run; if a bound on the KL has no
+            further step to leave out; if sequences are to be averaged over and paths share turns.
+    """
+    if update.critic_warmup and critic_learning(estimator) is None:
+        raise ConfigError(
+            f"'update.critic_warmup' is {update.critic_warmup} and 'estimator.kind' is {estimator.kind!r} without a"
+            " critic; expected 0, or an estimator with one"
+        )
+    if update.critic_warmup >= update.num_updates:
+        raise ConfigError(
+            f"'update.critic_warmup' is {update.critic_warmup} of {update.num_updates} updates, so that no policy would"
+            " ever move; expected fewer"
+        )
+    if update.max_kl is not None and update.num_epochs == update.num_mini_batches == 1:
+        raise ConfigError(
+            f"'update.max_kl' is {update.max_kl} and an update has a single step; expected 'update.num_epochs' or"
+            " 'update.num_mini_batches' above 1"
+        )
+    if objective.normaliser == "sequence" and isinstance(estimator, BranchesEstimator):
+        raise ConfigError(
+            "'objective.normaliser' is 'sequence' and 'estimator.kind' is 'branches', whose paths share turns, so that"
+            " none has a length of its own; expected another normaliser"
+        )
 
 
 class StorageSettings(Settings):
@@ -156,7 +164,7 @@ class RunConfig(Settings):
     collect: CollectSettings = CollectSettings()
     estimator: EstimatorSettings = ReturnsEstimator()
     shaping: ShapingSettings = Independent()
-    objective: ObjectiveSettings = ObjectiveSettings()
+    objective: ObjectiveSettings = ReinforceObjective()
     update: UpdateSettings = UpdateSettings()
     storage: StorageSettings = StorageSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
@@ -196,6 +204,11 @@ class RunConfig(Settings):
         trained = {name for name, policy in self.agents.policies.items() if policy.trained}
         learners = [player for player, agent in self.seats().items() if agent in trained]
         check_past(self.collect.branching, self.estimator, self.shaping, learners=learners)
+        return self
+
+    @model_validator(mode="after")
+    def _check_updates(self) -> "RunConfig":
+        check_updates(self.update, self.objective, self.estimator)
         return self
 
     def make_game(self) -> Game[Any]:

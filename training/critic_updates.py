@@ -11,9 +11,10 @@ from torch import Tensor
 from coplay.agents.critic import Critic
 from coplay.rollout_tree import ValueRow
 from coplay.training.extract import pad_rows
-from coplay.training.losses import huber, mse
+from coplay.training.losses import clipped_values, huber, mse
 from coplay.training.masked import keep, masked_sum
 from coplay.training.metrics import fetch
+from coplay.training.mini_batches import Dealing, deal
 from coplay.training.passes import ReadPlan, read_values, value_passes
 from coplay.training.records import ValueBatch
 from coplay.training.schemes import CriticLearning
@@ -40,7 +41,51 @@ def read_rows(critic: Critic, rows: Sequence[ValueRow], reading: ReadPlan) -> li
     return [[next(values) for _ in one.positions] for one in rows]
 
 
-def critic_step(
+def critic_update(  # noqa: PLR0913 - a step's data, settings and dealing
+    critic: Critic,
+    optimizer: torch.optim.Optimizer,
+    batch: ValueBatch,
+    targets: Tensor,
+    shares: Tensor,
+    settings: CriticLearning,
+    reading: ReadPlan,
+    dealing: Dealing,
+    *,
+    refused: Path | None = None,
+) -> dict[str, float]:
+    """All steps of one update, each on the reading points of its trajectories; a single one is on all of them.
+
+    Args:
+        targets: (P,) A + V.
+        shares: (P,) as `critic_step` takes them.
+
+    Raises:
+        NonFiniteLossError: if a step's loss is not finite; the steps before it have been taken.
+    """
+    old = None if settings.value_clip is None else critic_values(critic, batch, reading)
+    if dealing.single:
+        return critic_step(
+            critic, optimizer, batch, targets, shares, settings, reading, old=old, refused=refused
+        )
+    found = [
+        critic_step(
+            critic,
+            optimizer,
+            batch.select(part.places),
+            targets[part.places],
+            shares[part.places],
+            settings,
+            reading,
+            old=None if old is None else old[part.places],
+            refused=refused,
+        )
+        for part in deal(dealing, batch.path, batch.owners)
+    ]
+    means = {name: sum(step[name] for step in found) / len(found) for name in found[0]}
+    return means | {"critic/steps": float(len(found))}
+
+
+def critic_step(  # noqa: PLR0913 - a step's data and settings
     critic: Critic,
     optimizer: torch.optim.Optimizer,
     batch: ValueBatch,
@@ -49,6 +94,7 @@ def critic_step(
     settings: CriticLearning,
     reading: ReadPlan,
     *,
+    old: Tensor | None = None,
     refused: Path | None = None,
 ) -> dict[str, float]:
     """One step on the pooled reading points of all players, mean loss over the P included ones (rule 8).
@@ -56,6 +102,7 @@ def critic_step(
     Args:
         targets: (P,) A + V.
         shares: (P,) False at bootstrap points, which have no target; where paths branch, each point's share.
+        old: (P,) values before the update, which `value_clip` measures from; None: it is off.
         refused: where the batch is saved for inspection if the step has to be refused; None: nowhere.
 
     Raises:
@@ -72,7 +119,11 @@ def critic_step(
         values, weights = read_values(critic, one, reading.precision), shares[one.places]
         # The derivative at a masked target would be 0 times not-a-number (law 3).
         aims = keep(targets[one.places].to(values), mask[one.places])
-        loss = masked_sum(loss_of(values, aims) * weights.to(values), mask[one.places]) / num_points
+        losses = loss_of(values, aims)
+        if old is not None and settings.value_clip is not None:
+            clipped = clipped_values(values, old.to(values)[one.places], settings.value_clip)
+            losses = torch.maximum(losses, loss_of(clipped, aims))
+        loss = masked_sum(losses * weights.to(values), mask[one.places]) / num_points
         torch.autograd.backward(loss)
         total = total + loss.detach()
     norm = clip(critic.named_parameters(), settings.gradient_clip)

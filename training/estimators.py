@@ -5,15 +5,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from coplay.training.baselines import RunningMeans, leave_one_out, running_mean_baseline, running_mean_key
+from coplay.training.baselines import (
+    RunningMeans,
+    group_relative,
+    leave_one_out,
+    running_mean_baseline,
+    running_mean_key,
+)
 from coplay.training.branch_estimates import branches_estimate
 from coplay.training.credit import discounted_returns, generalized_advantages
-from coplay.training.masked import masked_mean, normalised, segment_sum
+from coplay.training.masked import masked_mean, masked_std, normalised, segment_sum
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
 from coplay.training.schemes import (
     BranchesEstimator,
     CriticEstimator,
     EstimatorSettings,
+    GrpoEstimator,
     ReturnsEstimator,
     ShapingSettings,
 )
@@ -42,6 +49,8 @@ def estimate(
         return branches_estimate(settings, table, mean_keys(table), running_means=running_means, values=known)
     if isinstance(settings, ReturnsEstimator):
         return returns_estimate(settings, table, running_means=running_means)
+    if isinstance(settings, GrpoEstimator):
+        return grpo_estimate(settings, table, running_means=running_means)
     assert values is not None
     return critic_estimate(settings, table, values, running_means=running_means, update=update)
 
@@ -100,6 +109,44 @@ def returns_estimate(
     )
 
 
+def grpo_estimate(settings: GrpoEstimator, table: TickTable, *, running_means: RunningMeans) -> Estimate:
+    """A = (R - mean) / (deviation + epsilon) with R the whole game's return, mean and deviation the group's.
+
+    Every tick of a game has its advantage (outcome supervision). A row alone in its group takes the running mean of
+    (player, opponents) as mean, read before it is updated, and is not divided (rule 1).
+    """
+    returns = discounted_returns(table.rewards, discount=settings.discount, mask=table.mask)
+    outcome, started = returns[:, :1], table.mask[:, :1]  # (B, 1)
+    alone = _alone(table)[:, :1]
+    running = running_mean_baseline(running_means, mean_keys(table), outcome, mask=started)
+    centred = torch.where(
+        alone, outcome - running.baselines, group_relative(outcome, table.group_ids, mask=started)
+    )
+    scaled = centred
+    if settings.divide_by_deviation:
+        scaled = group_relative(
+            outcome, table.group_ids, mask=started, deviation=settings.deviation, epsilon=settings.epsilon
+        )
+    spread = [torch.where(table.mask, one, 0.0) for one in (outcome, outcome - centred)]
+    return Estimate(
+        returns=spread[0],
+        baseline=spread[1],
+        advantages=torch.where(table.mask, torch.where(alone, centred, scaled), 0.0),
+        targets=None,
+        running_means=running.state,
+        metrics={
+            "credit/groups_of_one": float((alone & started).sum()),
+            "credit/no_signal": _without_signal(table, outcome, centred),
+        },
+    )
+
+
+def _without_signal(table: TickTable, outcome: Tensor, centred: Tensor) -> float:
+    """Share of the games with tokens that got what their group got on average, and so teach nothing (B63)."""
+    nothing = centred.abs() <= 1e-9 * outcome.abs()
+    return float(masked_mean(nothing.to(outcome), table.acted.any(dim=1, keepdim=True)))
+
+
 def critic_estimate(
     settings: CriticEstimator,
     table: TickTable,
@@ -136,8 +183,21 @@ def critic_estimate(
             **by_return.metrics,
             "critic/gae_lambda": lam,
             "critic/value": float(masked_mean(baseline, known)),
+            "critic/explained_variance": explained_variance(baseline, advantages + baseline, known),
         },
     )
+
+
+def explained_variance(values: Tensor, targets: Tensor, mask: Tensor) -> float:
+    """1 - Var(target - V) / Var(target): 1 is a perfect critic, 0 one that always says the same; NaN without spread.
+
+    Args:
+        values: (B, S).
+        targets: (B, S) what the critic learns, A + V.
+        mask: (B, S) bool.
+    """
+    spread = float(masked_std(targets, mask)) ** 2 if targets.numel() else 0.0
+    return 1 - float(masked_std(targets - values, mask)) ** 2 / spread if spread else float("nan")
 
 
 def check_values(table: TickTable, values: TickValues) -> None:

@@ -12,6 +12,7 @@ from coplay.training.explain_parts import (
     baseline_of,
     before_of,
     rewards_of,
+    scaled_of,
     shaping_of,
     surprises_of,
 )
@@ -121,6 +122,7 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
         penalty=turn.penalty / config.estimator.reward_scale if trained else 0.0,
         visitation=config.estimator.discount**tick if trained and config.objective.visitation else 1.0,
         tokens=_tokens(stored, trajectory, number),
+        scaled=scaled_of(result, row, tick),
     )
     return with_texts(stored.trees, found)
 

@@ -10,6 +10,7 @@ from coplay.training.recredit import Recredited
 from coplay.training.schemes import (
     AdvantageAlignment,
     CriticEstimator,
+    GrpoEstimator,
     ReturnsEstimator,
     SharedReward,
     Whitening,
@@ -18,8 +19,9 @@ from coplay.training.shaping import alignment_weights
 
 
 def rewards_of(result: Recredited, row: int, tick: int) -> tuple[Term, ...]:
-    """The rewards of the tick and later with their discounts: they add up to the return."""
+    """The rewards of the tick and later, with GRPO of all ticks, with their discounts: they add up to the return."""
     table, discount = result.table, result.config.estimator.discount
+    tick = 0 if isinstance(result.config.estimator, GrpoEstimator) else tick
     player, length = table.keys[row].player, int(table.mask[row].sum())
     return tuple(
         Term(player=player, tick=k, weight=discount ** (k - tick), amount=float(table.rewards[row, k]))
@@ -37,6 +39,8 @@ def baseline_of(result: Recredited, row: int, tick: int) -> Baseline:
     if _reads_critic(result, row):
         assert result.values is not None
         return Baseline(kind="critic", amount=float(result.values.values[row, tick]))
+    grpo = isinstance(settings, GrpoEstimator)
+    tick = 0 if grpo else tick
     chosen = settings.baseline if isinstance(settings, ReturnsEstimator) else "leave_one_out"
     if chosen == "none":
         return Baseline(kind="none", amount=0.0)
@@ -48,8 +52,13 @@ def baseline_of(result: Recredited, row: int, tick: int) -> Baseline:
             returns=float(result.raw.returns[mate, tick]),
         )
         for mate in mates.nonzero().squeeze(1).tolist()
-        if mate != row
+        if mate != row or grpo
     )
+    if grpo and len(siblings) > 1:
+        mean = sum(one.returns for one in siblings) / len(siblings)
+        return Baseline(kind="group_mean", amount=mean, siblings=siblings)
+    if grpo:
+        return running_baseline(result, mean_keys(table)[row], tick)
     if chosen == "leave_one_out" and siblings:
         mean = sum(one.returns for one in siblings) / len(siblings)
         return Baseline(kind="leave_one_out", amount=mean, siblings=siblings)
@@ -82,6 +91,25 @@ def surprises_of(result: Recredited, row: int, tick: int) -> tuple[Surprise, ...
             value=read[k],
         )
         for k in range(tick, length)
+    )
+
+
+def scaled_of(result: Recredited, row: int, tick: int) -> Normalising | None:
+    """What GRPO's division by the group's deviation made of the advantage; None where nothing was divided."""
+    settings, table = result.config.estimator, result.table
+    mates = (table.group_ids == table.group_ids[row]) & table.mask[:, 0]
+    if not isinstance(settings, GrpoEstimator) or not settings.divide_by_deviation or int(mates.sum()) < 2:
+        return None
+    outcomes = result.raw.returns[mates, 0]
+    deviation = float(masked_std(outcomes, None))
+    if settings.deviation == "population":
+        deviation *= ((len(outcomes) - 1) / len(outcomes)) ** 0.5
+    return Normalising(
+        before=float(result.raw.returns[row, tick] - result.raw.baseline[row, tick]),
+        after=float(result.raw.advantages[row, tick]),
+        mean=float(masked_mean(outcomes, None)),
+        deviation=deviation,
+        over=f"the {len(outcomes)} games of its group",
     )
 
 

@@ -82,11 +82,12 @@ class Sibling:
 class Baseline:
     """What was subtracted from the return."""
 
-    kind: Literal["leave_one_out", "replies", "running_mean", "none", "critic"]
-    """`replies`: those of the same fork; `running_mean` also where a path was alone in its group (rule 1)."""
+    kind: Literal["leave_one_out", "group_mean", "replies", "running_mean", "none", "critic"]
+    """`group_mean`: the game itself among the others; `replies`: those of the same fork; `running_mean` also where a
+    path was alone in its group (rule 1)."""
     amount: float
     siblings: tuple[Sibling, ...] = ()
-    """Whose mean it is, for leave-one-out and replies."""
+    """Whose mean it is, for leave-one-out, group means and replies."""
     seen: float = 0.0
     """How many earlier returns a running mean is of."""
 
@@ -201,6 +202,8 @@ class Explanation:
     """gamma^t, or 1 if it is off."""
     tokens: tuple[TokenCredit, ...]
     """Empty if nothing was sampled or trained."""
+    scaled: Normalising | None = None
+    """With GRPO, of the advantage by its group's deviation."""
 
     @property
     def returns(self) -> float:
@@ -213,7 +216,7 @@ class Explanation:
         """The player's own, as estimated."""
         if self.errors:
             return math.fsum(error.product for error in self.errors)
-        return self.returns - self.baseline.amount
+        return self.returns - self.baseline.amount + (_change(self.scaled) if self.scaled else 0.0)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -225,6 +228,8 @@ class Explanation:
             parts += [Part(what=f"branch {one.branch}", amount=one.product) for one in self.lines]
             parts += [Part(what=f"value at tick {one.tick}", amount=one.product) for one in self.beyond]
             parts.append(Part(what="baseline", amount=-self.baseline.amount))
+        if self.scaled:
+            parts.append(Part(what="divided by the group's deviation", amount=_change(self.scaled)))
         if self.before:
             parts.append(Part(what="normalising before shaping", amount=_change(self.before)))
         parts += [Part(what=f"advantage of {one.player}", amount=one.product) for one in self.others]

@@ -150,6 +150,7 @@ def token_batch(
     all `trajectories`, so that credits of the tick table can be looked up.
     """
     pattern = re.compile(entropy_mask_regex) if entropy_mask_regex else None
+    owners = _owners(trajectories)
     rows: dict[bytes, NDArray[np.int64]] = {}
     places: dict[bytes, int] = {}
     parts: list[tuple[NDArray[np.integer], ...]] = []
@@ -196,9 +197,8 @@ def token_batch(
         penalty=torch.from_numpy(per_turn[turn_of, 1] / reward_scale),
         entropy_mask=torch.from_numpy(per_turn[turn_of, 2] > 0),
         allowed=_allowed_sets(turns, turn_of, trie_of),
-        num_trajectories=len(
-            {(trajectories[path].episode, trajectories[path].player) for path in np.unique(path_of)}
-        ),
+        num_trajectories=len({owners[path] for path in np.unique(path_of)}),
+        owners=owners,
     )
 
 
@@ -211,7 +211,20 @@ def value_batch(trajectories: Sequence[Trajectory]) -> ValueBatch:
         rows += [row.ids for row in trajectory.rows]
     ids, lengths = pad_rows(rows)
     row, column, path_of, tick = torch.tensor(points, dtype=torch.long).reshape(-1, 4).unbind(1)
-    return ValueBatch(ids=ids, lengths=lengths, row=row, column=column, path=path_of, tick=tick)
+    return ValueBatch(
+        ids=ids,
+        lengths=lengths,
+        row=row,
+        column=column,
+        path=path_of,
+        tick=tick,
+        owners=_owners(trajectories),
+    )
+
+
+def _owners(trajectories: Sequence[Trajectory]) -> tuple[str, ...]:
+    """One player's part of a game, its branches included."""
+    return tuple([f"{one.episode} {one.player}" for one in trajectories])
 
 
 def pad_rows(rows: Sequence[NDArray[np.int64]]) -> tuple[torch.Tensor, torch.Tensor]:

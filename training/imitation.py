@@ -12,6 +12,7 @@ from coplay.agents.runs import read_object
 from coplay.games import derive_seed
 from coplay.rollout_tree import RolloutTree, Trajectory, write_rollouts
 from coplay.training.checkpoint import complete_checkpoints
+from coplay.training.data import check_data
 from coplay.training.demonstration_rows import Lesson, Scribe, lessons
 from coplay.training.demonstrations import Demonstrations, gather
 from coplay.training.imitation_config import ImitationConfig
@@ -187,7 +188,9 @@ def resume_imitation(folder: Path) -> Imitation:
             f"the sources of '{folder}' hold other dialogues than when it began (digest {demonstrations.digest},"
             f" before {before}); expected the same: put them back, or begin a new imitation"
         )
-    imitation = prepare(config, Run(config.run(num_steps=1), folder=folder), demonstrations)
+    run = Run(config.run(num_steps=1), folder=folder)
+    check_data(folder, run.data)
+    imitation = prepare(config, run, demonstrations)
     found = complete_checkpoints(folder)
     if found:
         imitation.run.restore(found[-1])

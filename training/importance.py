@@ -62,6 +62,46 @@ def importance_ratios(
     return keep(gaps.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp(), mask)
 
 
+def mean_ratios(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    *,
+    unit: Literal["token", "turn", "sequence"] = "token",
+    turn_ids: Tensor | None = None,
+    row_ids: Tensor | None = None,
+) -> Tensor:
+    """R = exp mean (log π − log π_old) over the token, its turn or its row: PPO's ratio, for a row that of GSPO.
+
+    Args:
+        log_probs: (N,) of the policy as it is.
+        old_log_probs: (N,) of the policy before the update.
+        unit: what the mean is over; every token carries its unit's.
+        turn_ids: (N,) long; needed by "turn".
+        row_ids: (N,) long; needed by "sequence".
+
+    Returns:
+        (N,), detached.
+    """
+    gaps = (log_probs - old_log_probs).detach()
+    ids = {"token": None, "turn": turn_ids, "sequence": row_ids}[unit]
+    if unit != "token":
+        assert ids is not None
+        gaps = segment_mean(gaps, ids)
+    return gaps.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp()
+
+
+def segment_mean(x: Tensor, ids: Tensor) -> Tensor:
+    """(N,) the mean over those that share an id with each."""
+    index = _numbered(ids)
+    return segment_sum(x, index, len(ids))[index] / segment_sizes(ids)
+
+
+def segment_sizes(ids: Tensor) -> Tensor:
+    """(N,) how many share each one's id."""
+    index = _numbered(ids)
+    return segment_sum(torch.ones_like(ids), index, len(ids))[index]
+
+
 def _numbered(ids: Tensor) -> Tensor:
     """(N,) ids as numbers below N; unlike `torch.unique` it lets an accelerator run on."""
     ascending, order = ids.sort(stable=True)

@@ -11,21 +11,32 @@ from torch import Tensor
 
 from coplay.training.masked import keep, masked_sum
 
-Normaliser = Literal["trajectories", "tokens"]
+Normaliser = Literal["trajectories", "tokens", "sequence", "constant"]
 
 # Beyond this a log-ratio is an accident; exp of it still fits every float type but half.
 _LARGEST_LOG_RATIO = 30.0
 
 
-def normaliser(kind: Normaliser, *, num_trajectories: int, num_tokens: float) -> float:
-    """What the summed loss of a whole batch is divided by: its trajectories (rule 7) or its action tokens.
+def normaliser(
+    kind: Normaliser, *, num_trajectories: int, num_tokens: float, constant_length: int | None = None
+) -> float:
+    """What the summed loss of a step's whole batch is divided by: its trajectories (rule 7) or its action tokens.
 
-    At least 1, so that a batch without tokens gives loss 0 (B25).
+    With "sequence" the loss is one of means over each trajectory's tokens, which are averaged over trajectories (GRPO);
+    "constant" takes every trajectory to have `constant_length` tokens (Dr. GRPO). At least 1, so that a batch without
+    tokens gives loss 0 (B25).
 
     Raises:
-        ValueError: if the kind is unknown.
+        ValueError: if the kind is unknown, or "constant" without a length.
     """
-    counts = {"trajectories": num_trajectories, "tokens": num_tokens}
+    if kind == "constant" and constant_length is None:
+        raise ValueError("normaliser 'constant' got no constant_length; expected tokens per trajectory")
+    counts = {
+        "trajectories": num_trajectories,
+        "tokens": num_tokens,
+        "sequence": num_trajectories,
+        "constant": num_trajectories * (constant_length or 1),
+    }
     if kind not in counts:
         raise ValueError(f"normaliser is {kind!r}; expected one of {sorted(counts)}")
     return float(max(counts[kind], 1))
@@ -47,6 +58,42 @@ def reinforce(
     """
     scale = credits.detach() if weights is None else weights.detach() * credits.detach()
     return -keep(scale, mask) * keep(log_probs, mask)
+
+
+def ppo_clip(
+    log_probs: Tensor,
+    ratios: Tensor,
+    credits: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """−min(r c, clip(r, 1 − low, 1 + high) c), for c < 0 at most −dual · c (arXiv 1707.06347, 1912.09729).
+
+    The gradient is −r c ∇log π, and 0 where a bound holds: c > 0 and r > 1 + high; c < 0 and r < 1 − low; c < 0 and
+    r > dual. The ratio of a turn or sequence stands for each of its tokens, and each answers for its own credit
+    (GSPO-token, arXiv 2507.18071): at r = 1 the gradient is that of `reinforce`.
+
+    Args:
+        log_probs: (N,) of the policy as it is.
+        ratios: (N,) to the policy before the update, taken as constants (`mean_ratios`).
+        credits: (N,), taken as constants.
+        clip_low: in (0, 1].
+        clip_high: above 0.
+        dual_clip: above 1 + clip_high; None: off.
+        mask: (N,) bool, or None.
+
+    Returns:
+        (N,), 0 at masked tokens.
+    """
+    kept, credit = keep(log_probs, mask), keep(credits.detach(), mask)
+    ratio = keep(ratios.detach(), mask) * (kept - kept.detach()).exp()
+    surrogate = torch.minimum(ratio * credit, ratio.clamp(1 - clip_low, 1 + clip_high) * credit)
+    if dual_clip is not None:
+        surrogate = torch.where(credit < 0, torch.maximum(surrogate, dual_clip * credit), surrogate)
+    return -surrogate
 
 
 def _log_ratio(
@@ -170,3 +217,14 @@ def huber(values: Tensor, targets: Tensor, *, delta: float = 1.0, mask: Tensor |
     """
     kept, aims = keep(values, mask), keep(targets.detach(), mask)
     return torch.nn.functional.huber_loss(kept, aims, reduction="none", delta=delta)
+
+
+def clipped_values(values: Tensor, old: Tensor, clip: float) -> Tensor:
+    """V_old + clip(V − V_old, ±clip): the value loss is the larger of those of V and of this (as in PPO's code).
+
+    Args:
+        values: any shape.
+        old: same shape, values before the update, taken as constants.
+        clip: above 0.
+    """
+    return old.detach() + (values - old.detach()).clamp(-clip, clip)

@@ -19,6 +19,7 @@ from coplay.rollout_tree import (
 )
 from coplay.rollout_tree.estimates import EstimateRow, write_estimates
 from coplay.training.baselines import RunningMeans
+from coplay.training.data import data_metrics
 from coplay.training.estimators import mean_keys
 from coplay.training.inner_expectation import Beside
 from coplay.training.metrics import merged, prefixed
@@ -172,4 +173,11 @@ def iteration_metrics(
         discount=run.config.estimator.discount,
         has_chance=run.config.has_chance(),
     )
-    return merged([games, advantages.metrics, spread, skipped, *steps])
+    data = data_metrics(
+        run.data,
+        run.mixture,
+        run_seed=run.config.seed,
+        update=run.state.update,
+        num_groups=run.config.collect.num_groups,
+    )
+    return merged([games, data, advantages.metrics, spread, skipped, *steps])

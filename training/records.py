@@ -182,10 +182,32 @@ class TokenBatch:
     """Games and seats of this policy with at least one action token."""
     weight: Tensor | None = None
     """(N,) share of each token in losses and means where paths branch (rule 11); None: 1."""
+    owners: tuple[str, ...] = ()
+    """(B,) name of the trajectory that each row of the tick table is of, branches included: game and player."""
 
     def to(self, device: torch.device) -> "TokenBatch":
         """The same batch on a device."""
         return replace(self, allowed=self.allowed.to(device), **_moved(self, device))
+
+    def select(self, tokens: Tensor, *, num_trajectories: int) -> "TokenBatch":
+        """The batch of some action tokens (n,), ascending, and the rows they stand in."""
+        chosen = {
+            entry.name: getattr(self, entry.name)[tokens]
+            for entry in fields(self)
+            if entry.name not in ("ids", "lengths", "allowed")
+            and isinstance(getattr(self, entry.name), Tensor)
+        }
+        rows, row = torch.unique(chosen.pop("row"), return_inverse=True)
+        width = int(self.lengths[rows].max()) if len(rows) else 0
+        return replace(
+            self,
+            **chosen,
+            row=row,
+            ids=self.ids[rows, :width],
+            lengths=self.lengths[rows],
+            allowed=self.allowed.select(tokens),
+            num_trajectories=num_trajectories,
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -214,20 +236,47 @@ class ValueBatch:
     """(P,) row of the tick table."""
     tick: Tensor
     """(P,) tick whose state it is; the path's number of ticks for the state after a truncation."""
+    owners: tuple[str, ...] = ()
+    """(B,) as of a `TokenBatch`."""
 
     def to(self, device: torch.device) -> "ValueBatch":
         """The same batch on a device."""
         return replace(self, **_moved(self, device))
 
+    def select(self, points: Tensor) -> "ValueBatch":
+        """The batch of some points (p,), ascending, and the rows they stand in."""
+        rows, row = torch.unique(self.row[points], return_inverse=True)
+        width = int(self.lengths[rows].max()) if len(rows) else 0
+        chosen = {name: getattr(self, name)[points] for name in ("column", "path", "tick")}
+        return replace(self, ids=self.ids[rows, :width], lengths=self.lengths[rows], row=row, **chosen)
 
-def _moved(record: TokenBatch | ValueBatch, device: torch.device) -> dict[str, Any]:
-    values = {entry.name: getattr(record, entry.name) for entry in fields(record)}
-    return {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What is read once, from the weights before the first of an update's several steps, all (N,)."""
+
+    log_probs: Tensor
+    """Log pi_old."""
+    entropies: Tensor
+    """Of the distributions the tokens were drawn from."""
+    weights: Tensor
+    """Truncated importance weights pi_old / sampler."""
+    reference: Tensor | None
+    """Log-probs that a KL term in the loss compares with; None: there is none."""
+
+    def to(self, device: torch.device) -> "Before":
+        """The same on a device."""
+        return replace(self, **_moved(self, device))
+
+    def select(self, tokens: Tensor) -> "Before":
+        """Those of some tokens (n,)."""
+        known = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return replace(self, **{name: one[tokens] for name, one in known.items() if one is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """What one optimiser step of one policy did."""
+    """What one optimiser step of one policy did, or all steps of one update."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     weights: Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -236,3 +285,10 @@ class UpdateResult:
     """(N,) trainer log-prob before the step."""
     entropies: Tensor = field(default_factory=lambda: torch.zeros(0))
     """(N,) entropy of the distribution each action token was drawn from, before the step."""
+    stepped: bool = True
+    """False if the policy had gone far enough already, so that the step was left out."""
+
+
+def _moved(record: TokenBatch | ValueBatch | Before, device: torch.device) -> dict[str, Any]:
+    values = {entry.name: getattr(record, entry.name) for entry in fields(record)}
+    return {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}

@@ -20,7 +20,7 @@ from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
-from coplay.games import Chance, Game, Mixture
+from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
     CheckpointError,
     LoopState,
@@ -33,10 +33,12 @@ from coplay.training.checkpoint import (
     save_checkpoint,
 )
 from coplay.training.config import RunConfig
+from coplay.training.data import check_data, data_record, read_data
 from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
+from coplay.training.mixtures import Exam
 from coplay.training.schemes import critic_learning
 from coplay.training.trainer import Trainer
 
@@ -65,11 +67,16 @@ class Run:
         self.folder = folder
         self.game: Game[Any] = config.make_game()
         """Of section `game`; its players are those of the whole mixture."""
-        self.mixture: Mixture = config.make_mixture()
-        for variant in self.mixture.variants:
+        for variant in config.make_mixture().variants:
             check_critic(variant.game, config)
         needs_reference = config.objective.kl_coefficient > 0
         self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
+        self.mixture: Mixture = config.make_mixture().fitted(self._num_tokens)
+        """What is played, without what is too long for its parameters in this model's tokens."""
+        self.exams: tuple[Exam, ...] = tuple(
+            [exam._replace(games=exam.games.fitted(self._num_tokens)) for exam in config.exams()]
+        )
+        self.data = read_data(self.mixture, self.exams)
         self.policies: dict[str, Policy] = build_policies(
             self.base,
             config.agents.policies,
@@ -93,6 +100,10 @@ class Run:
         """Updates in a row, up to now, that found nothing to train on."""
         versions = {name: policy.version for name, policy in self.policies.items()}
         self.state = LoopState(update=0, policy_versions=versions, running_means={})
+
+    def _num_tokens(self, observation: Observation) -> int:
+        """Tokens of a context that begins with an observation."""
+        return len(self.base.chat.opening(observation.system, observation.text))
 
     def factory(self, agent: str, *, run_seed: int, temperature: float | None = None) -> AgentFactory:
         """Who sits down under the name of a policy or of an agent without weights.
@@ -199,8 +210,9 @@ def make_folder(run: Run, files: Mapping[str, object] | None = None) -> None:
     resolved = config.model_copy(
         update={"agents": config.agents.model_copy(update={"seats": config.seats()})}
     )
+    told = {**environment(), "data": data_record(run.data)} if run.data else environment()
+    (folder / "environment.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     (folder / "config.json").write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    (folder / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
 
 
 def pin_starts(config: RunConfig) -> RunConfig:
@@ -218,7 +230,7 @@ def resume_run(folder: Path) -> Run:
     """Build a run from its folder and restore the newest whole checkpoint (none: it starts again).
 
     Raises:
-        ConfigError: if the folder is no run folder, or that of an imitation.
+        ConfigError: if the folder is no run folder or that of an imitation, or tasks it began with are others now.
     """
     if (folder / IMITATION_FILE).is_file():
         raise ConfigError(
@@ -226,6 +238,7 @@ def resume_run(folder: Path) -> Run:
             f" new run that starts from it (--agents.policies.NAME.start {folder})"
         )
     run = Run(read_config(folder), folder=folder)
+    check_data(folder, run.data)
     found = complete_checkpoints(folder)
     if found:
         run.restore(found[-1])

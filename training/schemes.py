@@ -32,6 +32,8 @@ class CriticLearning(Settings):
     """Learning rate of the critic, by update number."""
     gradient_clip: float | None = Field(1.0, gt=0)
     """Largest gradient norm of the critic."""
+    value_clip: float | None = Field(None, gt=0)
+    """Farthest that the loss lets a value move from what it was before the update, in scaled units; None: any."""
 
 
 class CriticEstimator(CriticLearning):
@@ -58,8 +60,29 @@ class BranchesEstimator(Settings):
     """Says what lies beyond a horizon and beyond truncated games, and learns the returns; None: there is none."""
 
 
+class GrpoEstimator(Settings):
+    """The game's return against the group's, for all ticks alike: A = (R - mean) / (deviation + epsilon).
+
+    GRPO (arXiv 2402.03300); without the deviation Dr. GRPO (arXiv 2503.20783).
+    """
+
+    kind: Literal["grpo"] = "grpo"
+    discount: float = Field(1.0, ge=0, le=1)
+    """gamma, per tick, of the return of a whole game."""
+    reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Divides raw rewards first."""
+    divide_by_deviation: bool = True
+    """Divide by the group's deviation; False is Dr. GRPO."""
+    deviation: Literal["sample", "population"] = "sample"
+    """Over n - 1, as in TRL and verl, or over n."""
+    epsilon: float = Field(1e-4, ge=0, allow_inf_nan=False)
+    """Added to the deviation; TRL's value."""
+
+
 EstimatorSettings = Annotated[
-    Annotated[ReturnsEstimator | CriticEstimator | BranchesEstimator, Field(discriminator="kind")],
+    Annotated[
+        ReturnsEstimator | CriticEstimator | BranchesEstimator | GrpoEstimator, Field(discriminator="kind")
+    ],
     default_kind("returns"),
 ]
 

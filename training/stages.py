@@ -17,10 +17,11 @@ from coplay.rollout_tree import (
     collect_sync,
     plan_mixture,
 )
-from coplay.training.critic_updates import critic_step, critic_values, read_rows
+from coplay.training.critic_updates import critic_update, critic_values, read_rows
 from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
 from coplay.training.extract import in_table_order, tick_table, value_batch
 from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
+from coplay.training.mini_batches import dealing_of
 from coplay.training.packets import AdvantagePacket
 from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
@@ -203,7 +204,7 @@ def shape_credits(
 
 
 def update_policies(run: Run, credits: Mapping[str, Credit], *, update: int) -> dict[str, Done]:
-    """One step of each trained policy that has credit."""
+    """Update each trained policy that has credit."""
     return {
         name: Done(credit=credits[name], result=trainer.step(credits[name], update=update, folder=run.folder))
         for trainer in run.trainers
@@ -214,7 +215,7 @@ def update_policies(run: Run, credits: Mapping[str, Credit], *, update: int) -> 
 def update_critic(
     run: Run, reading: Reading, table: TickTable, advantages: Estimate, *, update: int
 ) -> dict[str, float]:
-    """One step of the shared critic on the reading points of all players under one normaliser (rule 8)."""
+    """Update the shared critic on the reading points of all players under one normaliser (rule 8)."""
     settings, batch, targets = critic_learning(run.config.estimator), reading.batch, advantages.targets
     if settings is None or batch is None or targets is None:
         return {}
@@ -225,7 +226,7 @@ def update_critic(
     if advantages.state_weights is not None:
         shares = torch.where(inside, advantages.state_weights[batch.path, ticks], 0.0)
     set_lr(run.critic_optimizer, settings.lr.value(update))
-    return critic_step(
+    return critic_update(
         run.critic,
         run.critic_optimizer,
         batch,
@@ -233,5 +234,6 @@ def update_critic(
         shares,
         settings,
         reading_of(run.config.update),
+        dealing_of(run.config.update, run.config.seed, "critic:", update),
         refused=run.folder / "refused" / f"critic-{update:06d}.safetensors",
     )

@@ -12,16 +12,18 @@ from coplay.rollout_tree import Trajectory
 from coplay.training.checkpoint import optimizer_tensors, restore_optimizer
 from coplay.training.config import RunConfig
 from coplay.training.credit import token_credits
+from coplay.training.epochs import policy_update
 from coplay.training.extract import in_table_order, token_batch
 from coplay.training.inner_expectation import expects_past
 from coplay.training.masked import masked_mean, masked_std, normalised
 from coplay.training.metrics import fetch
+from coplay.training.mini_batches import dealing_of
 from coplay.training.packets import AdvantagePacket, exchange
 from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
 from coplay.training.schemes import AdvantageAlignment, ShapingSettings, SharedReward
 from coplay.training.shaping import advantage_alignment, shared_reward, visitation_weights
-from coplay.training.updates import StepPlan, policy_step
+from coplay.training.updates import StepPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +189,7 @@ class Trainer:
         return make_credit(self.config, table, estimate, batch, shaped)
 
     def step(self, credit: Credit, *, update: int, folder: Path) -> UpdateResult:
-        """Move the policy's weights once and count its version up."""
+        """Update the policy's weights and count its version up, unless the critic is still warming up."""
         settings, objective = self.config.update, self.config.objective
         plan = StepPlan(
             lr=settings.lr.value(update),
@@ -195,10 +197,18 @@ class Trainer:
             gradient_clip=settings.gradient_clip,
             reading=reading_of(settings),
             refused=folder / "refused" / f"{self.policy.name}-{update:06d}.safetensors",
+            max_kl=settings.max_kl,
+            frozen=update < settings.critic_warmup,
         )
-        result = policy_step(self.policy, self.optimizer, credit.batch, credit.tokens, objective, plan)
-        self.policy.bump()
+        dealing = dealing_of(settings, self.config.seed, self.policy.name, update)
+        result = policy_update(
+            self.policy, self.optimizer, credit.batch, credit.tokens, objective, plan, dealing
+        )
+        if not plan.frozen:
+            self.policy.bump()
         metrics = {**result.metrics, **self._credit_metrics(credit), "lr": plan.lr}
+        if settings.critic_warmup:
+            metrics["frozen"] = float(plan.frozen)
         return replace(result, metrics=metrics)
 
     def _credit_metrics(self, credit: Credit) -> dict[str, float]:

@@ -10,14 +10,23 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from coplay.agents.policy import Policy
-from coplay.training.config import ObjectiveSettings
-from coplay.training.importance import clip_fraction, effective_sample_size, importance_weights
-from coplay.training.log_probs import EntropyOf, TokenScores
-from coplay.training.losses import kl_k3, normaliser, reinforce
-from coplay.training.masked import keep, masked_mean, masked_sum
+from coplay.training.log_probs import EntropyOf
+from coplay.training.losses import normaliser
+from coplay.training.masked import masked_mean, masked_sum
 from coplay.training.metrics import fetch
-from coplay.training.passes import ReadPlan, all_log_probs, score_pass, token_passes
-from coplay.training.records import TokenBatch, UpdateResult
+from coplay.training.objectives import ObjectiveSettings
+from coplay.training.passes import ReadPlan, score_pass, token_passes
+from coplay.training.records import Before, TokenBatch, UpdateResult
+from coplay.training.step_metrics import distance, step_metrics
+from coplay.training.terms import (
+    loss_shares,
+    measure,
+    policy_term,
+    read_reference,
+    regularisers,
+    shared,
+    start,
+)
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -38,6 +47,10 @@ class StepPlan:
     reading: ReadPlan
     refused: Path
     """Where the batch is saved for inspection if the step has to be refused."""
+    max_kl: float | None = None
+    """Mean k3 a token from the policy before the update above which the step is left out; None: none."""
+    frozen: bool = False
+    """Compute everything and move nothing."""
 
 
 def policy_step(
@@ -47,104 +60,77 @@ def policy_step(
     credits: Tensor,
     settings: ObjectiveSettings,
     plan: StepPlan,
+    *,
+    before: Before | None = None,
 ) -> UpdateResult:
-    """Token-wise REINFORCE with truncated importance weights, entropy and KL, one optimiser step.
+    """One optimiser step on a policy term with truncated importance weights, entropy and KL.
 
-    L = 1/Z sum_n w_n [ -rho_n c_n log pi(a_n) - alpha H_n + kappa KL_n ], Z trajectories or tokens of the whole batch;
-    w_n is 1 unless paths branch.
+    L = 1/Z sum_n s_n [ P_n - alpha H_n + kappa KL_n ] over the whole batch, P_n of `reinforce` or `ppo_clip` times w_n;
+    Z and s_n are the normaliser's: s_n is 1 unless paths branch or every trajectory is averaged over its own tokens.
 
     Args:
         credits: (N,) what multiplies each action token's log-prob.
+        before: of an update's several steps, what was read before the first; None: this is the only one.
 
     Raises:
         NonFiniteLossError: if loss or gradient is not finite; no weight has moved then.
+        RatioGapError: if the sampler drew from another distribution; no weight has moved then.
     """
     divisor = normaliser(
-        settings.normaliser, num_trajectories=batch.num_trajectories, num_tokens=batch.total_weight
+        settings.normaliser,
+        num_trajectories=batch.num_trajectories,
+        num_tokens=batch.total_weight,
+        constant_length=settings.constant_length,
     )
     passes = token_passes(batch, policy, plan.reading)
     batch, credits = batch.to(policy.device), credits.to(policy.device)
+    before = None if before is None else before.to(policy.device)
     parameters = policy.named_parameters()
     set_lr(optimizer, plan.lr)
     optimizer.zero_grad(set_to_none=True)
-    reference = None
-    if settings.kl_coefficient:
-        with policy.reference():
-            reference = all_log_probs(policy, passes, plan.reading)
-    log_probs, weights = torch.zeros_like(batch.behaviour), torch.ones_like(batch.behaviour)
-    entropies = torch.zeros_like(batch.behaviour)
+    reference = read_reference(policy, passes, settings, plan.reading) if before is None else before.reference
+    measured = start(policy, passes, batch, settings, plan.reading, before)
     sums: dict[str, Tensor] = {}
-    if settings.importance == "sequence":
-        log_probs = all_log_probs(policy, passes, plan.reading)
-        weights = _weights(
-            settings, batch, log_probs, torch.arange(batch.num_tokens, device=log_probs.device)
-        )
     wanted = EntropyOf(top_k=settings.entropy_top_k) if plan.entropy_coefficient else None
+    shares = loss_shares(batch, settings)
     for one in passes:
         tokens = one.tokens
         scores = score_pass(policy, one, plan.reading.precision, entropy_of=wanted, measure=True)
-        assert scores.measured is not None
-        entropies[tokens] = scores.measured
-        if settings.importance != "sequence":
-            log_probs[tokens] = scores.log_probs.detach()
-            weights[tokens] = _weights(settings, batch, log_probs[tokens], tokens)
-        terms = {"policy": reinforce(scores.log_probs, credits[tokens].to(scores.log_probs), weights[tokens])}
-        terms |= _regularisers(batch, scores, tokens, reference, settings)
-        totals = {name: masked_sum(_weighted(batch, value, tokens), None) for name, value in terms.items()}
+        measure(measured, scores, tokens, batch, settings, before)
+        terms = {"policy": policy_term(settings, scores.log_probs, credits[tokens], measured, tokens)}
+        terms |= regularisers(batch, scores, tokens, reference, settings)
+        totals = {name: masked_sum(shared(shares, value, tokens), None) for name, value in terms.items()}
         loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
         loss = (loss + settings.kl_coefficient * totals.get("kl", 0.0)) / divisor
         torch.autograd.backward(loss)
-        for name, value in {**totals, "loss": loss}.items():
+        told = totals
+        if shares is not batch.weight:
+            told = {name: masked_sum(shared(batch.weight, one, tokens), None) for name, one in terms.items()}
+        for name, value in {**told, "loss": loss}.items():
             sums[name] = sums.get(name, torch.zeros((), device=value.device)) + value.detach()
-    _check_gap(policy, batch, log_probs, settings.largest_gap)
+    if before is None:
+        check_gap(policy, batch, measured.log_probs, settings.largest_gap)
     norm = clip(parameters, plan.gradient_clip)
-    numbers = fetch({**sums, "gradient_norm": norm})
-    _refuse_if_not_finite(numbers, batch, credits, log_probs, plan.refused)
-    optimizer.step()
+    numbers = fetch({**sums, "gradient_norm": norm, **distance(batch, measured.log_probs, before)})
+    _refuse_if_not_finite(numbers, batch, credits, measured.log_probs, plan.refused)
+    stepped = plan.max_kl is None or numbers.get("approx_kl", 0.0) <= plan.max_kl
+    if stepped and not plan.frozen:
+        optimizer.step()
     return UpdateResult(
-        metrics=_policy_metrics(numbers, batch, log_probs, weights, settings),
-        weights=weights.cpu(),
-        log_probs=log_probs.cpu(),
-        entropies=entropies.cpu(),
+        metrics=step_metrics(
+            numbers, batch, credits, settings, measured.log_probs, measured.weights, measured.ratios
+        ),
+        weights=measured.weights.cpu(),
+        log_probs=measured.log_probs.cpu(),
+        entropies=measured.entropies.cpu(),
+        stepped=stepped,
     )
-
-
-def _regularisers(
-    batch: TokenBatch,
-    scores: TokenScores,
-    tokens: Tensor,
-    reference: Tensor | None,
-    settings: ObjectiveSettings,
-) -> dict[str, Tensor]:
-    """Entropy and KL of some action tokens, each only where its coefficient asked for it."""
-    terms: dict[str, Tensor] = {}
-    if scores.entropies is not None:
-        terms["entropy"] = keep(scores.entropies, batch.entropy_mask[tokens])
-    if reference is not None:
-        terms["kl"] = kl_k3(scores.log_probs, reference[tokens], drop_likelier=settings.kl_drop_likelier)
-    return terms
-
-
-def _weighted(batch: TokenBatch, terms: Tensor, tokens: Tensor) -> Tensor:
-    """Each token's part times its share, where paths branch."""
-    return terms if batch.weight is None else terms * batch.weight[tokens].to(terms)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """The learning rate of the next step."""
     for group in optimizer.param_groups:
         group["lr"] = lr
-
-
-def _weights(settings: ObjectiveSettings, batch: TokenBatch, log_probs: Tensor, tokens: Tensor) -> Tensor:
-    return importance_weights(
-        log_probs,
-        batch.behaviour[tokens],
-        strategy=settings.importance,
-        cap=settings.importance_cap,
-        turn_ids=batch.turn[tokens],
-        row_ids=batch.path[tokens],
-    )
 
 
 def clip(parameters: Mapping[str, torch.nn.Parameter], largest: float | None) -> Tensor:
@@ -177,7 +163,7 @@ def save_refused(path: Path, tensors: Mapping[str, Tensor]) -> None:
     save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)
 
 
-def _check_gap(policy: Policy, batch: TokenBatch, log_probs: Tensor, largest: float | None) -> None:
+def check_gap(policy: Policy, batch: TokenBatch, log_probs: Tensor, largest: float | None) -> None:
     """Law 2: on average the trainer finds a token as likely as its sampler did, but for rounding."""
     gap = float(masked_mean((log_probs - batch.behaviour).abs(), None))
     if largest is not None and gap > largest:
@@ -186,29 +172,3 @@ def _check_gap(policy: Policy, batch: TokenBatch, log_probs: Tensor, largest: fl
             f" most {largest} before an update; the step was refused: check that the engine samples from these"
             " weights, at this temperature and under this grammar"
         )
-
-
-def _policy_metrics(
-    numbers: Mapping[str, float],
-    batch: TokenBatch,
-    log_probs: Tensor,
-    weights: Tensor,
-    settings: ObjectiveSettings,
-) -> dict[str, float]:
-    gap = (log_probs - batch.behaviour).abs()
-    count, weight = max(batch.num_tokens, 1), max(batch.total_weight, 1)
-    cap = settings.importance_cap
-    extra = fetch(
-        {
-            "ratio_gap_mean": masked_mean(gap, None),
-            "ratio_gap_max": gap.max(),
-            "importance_clipped": clip_fraction(weights, None if cap is None else cap * (1 - 1e-6)),
-            "importance_ess": effective_sample_size(weights) / count,
-            "log_prob": masked_mean(log_probs, None),
-        }
-    )
-    per_token = {name: numbers[name] / weight for name in ("entropy", "kl") if name in numbers}
-    return {
-        "loss": numbers["loss"], "gradient_norm": numbers["gradient_norm"], **per_token, **extra,
-        "tokens": float(batch.num_tokens), "trajectories": float(batch.num_trajectories),
-    }  # fmt: skip

@@ -38,7 +38,7 @@ def _examine(run: Run, way: Way) -> list[Result]:
     own = {player: home[player] for player, agent in config.seats().items() if agent in trained}
     anchors = [seated(name) for name in settings.anchors]
     results = []
-    for exam in config.exams():
+    for exam in run.exams:
         able = [anchor for anchor in anchors if may_play(anchor.label, exam.kind)]
         asked = pairings(run.game.spec.players, own, home, able)
         samples = 1 if way == "greedy" else settings.num_samples

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from coplay.agents.linear import LARGE, Linear, available, pack, product, speed_up
+from coplay.agents import linear
+from coplay.agents.linear import LARGE, OPERATORS, Linear, available, pack, product, speed_up
 
 pytestmark = pytest.mark.skipif(not available(), reason="this build of torch is without oneDNN")
 
@@ -82,3 +83,15 @@ def test_copy_of_a_sped_up_model_keeps_its_layers_and_its_names() -> None:
     with torch.no_grad():
         twin[0].weight.zero_()
     assert model[0].weight.abs().sum() > 0
+
+
+@pytest.mark.parametrize("missing", OPERATORS)
+def test_build_without_one_of_the_operators_is_left_to_torch(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are private: a build may keep the product and drop the packing that merged weights need."""
+    there = tuple(name if name != missing else "gone" for name in OPERATORS)
+    monkeypatch.setattr(linear, "OPERATORS", there)
+    layer = nn.Sequential(nn.Linear(300, 400))
+    speed_up(layer)
+    assert not available() and type(layer[0]) is nn.Linear

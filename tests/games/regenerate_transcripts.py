@@ -130,6 +130,7 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "leduc_poker": ("leduc_poker", {"Ada": "always_bet", "Bo": "always_bet"}, {}),
     "rock_paper_scissors": ("rock_paper_scissors", {"Ada": "cycle", "Bo": "random"}, {"num_rounds": 3}),
     "tic_tac_toe": ("tic_tac_toe", {"Ada": "minimax", "Bo": "random"}, {}),
+    "tasks": ("tasks", {"Ada": "random"}, {"tag": "answer"}),
     "two_round_bargaining": ("two_round_bargaining", {"Ada": "hard_bargainer", "Bo": "even_bargainer"}, {}),
 }
 SEED = 7

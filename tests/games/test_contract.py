@@ -59,6 +59,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("leduc_poker", {}),
     ("tic_tac_toe", {"tag": None}),
     ("rock_paper_scissors", {"num_rounds": 4, "moves": ("rock", "paper", "scissors", "spock", "lizard")}),
+    ("tasks", {}),
+    ("tasks", {"num_tasks": 3, "score": "number", "tag": "answer", "score_range": (-1, 1)}),
     ("two_round_bargaining", {}),
     ("two_round_bargaining", {"values": (1,), "discount": 0.9, "coins": 7}),
 ]

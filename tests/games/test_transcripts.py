@@ -34,6 +34,7 @@ CASES = (
     "leduc_poker",
     "rock_paper_scissors",
     "tic_tac_toe",
+    "tasks",
     "two_round_bargaining",
 )
 

@@ -1,6 +1,7 @@
 """The benchmarks of rollouts: they measure what they say, and skip what is not there."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,19 @@ def test_vllm_part_without_its_environment_says_so_and_measures_nothing(
     nothing: Any = None
     bench_rollout.against_vllm(argparse.Namespace(vllm_python="/no/such/python"), nothing, "")
     assert "skipped" in capsys.readouterr().out
+
+
+def test_adapter_folder_when_a_part_is_over_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+
+    def load(_: str, saved: str) -> tuple[Any, Any]:
+        seen.append(Path(saved))
+        assert seen[0].is_dir()
+        return None, None
+
+    monkeypatch.setattr(bench_rollout, "load", load)
+    bench_rollout.main(["vllm", "--model", "unread"])
+    assert len(seen) == 1 and not seen[0].exists()
 
 
 def test_both_sides_when_played_get_contexts_of_the_same_lengths() -> None:

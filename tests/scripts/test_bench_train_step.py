@@ -11,7 +11,7 @@ from coplay.agents.policy import build_policies
 from coplay.agents.settings import EmbeddedModel, FullWeights, PolicySettings
 from coplay.scripts.bench_steps import CASES, ReferenceStep, played, single_decisions, some_rows, unmerged
 from coplay.scripts.bench_train_step import Work, work_of
-from coplay.training.config import ObjectiveSettings
+from coplay.training.objectives import ReinforceObjective
 from coplay.training.passes import ReadPlan
 from coplay.training.updates import StepPlan, policy_step
 
@@ -44,7 +44,7 @@ def test_reference_step_when_beside_ours_then_the_same_loss_and_gradient(
         refused=tmp_path / "refused",
     )
     still = torch.optim.SGD(list(POLICY.named_parameters().values()), lr=0.0)
-    result = policy_step(POLICY, still, batch, credits, ObjectiveSettings(largest_gap=None), plan)
+    result = policy_step(POLICY, still, batch, credits, ReinforceObjective(largest_gap=None), plan)
     assert result.metrics["loss"] == pytest.approx(loss, rel=1e-4)
     assert distance(expected, gradients()) < 1e-5
 

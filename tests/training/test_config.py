@@ -206,7 +206,8 @@ def test_shipped_config_when_shrunken_then_trains_an_update(tmp_path: Path, name
     data["agents"]["model"] = {"kind": "embedded", "hidden": 16, "intermediate": 16, "num_layers": 1}
     data["agents"]["sampling"]["max_new_tokens"] = min(data["agents"]["sampling"]["max_new_tokens"], 8)
     data["agents"]["sampling"]["max_context"] = None
-    data["game"]["num_rounds"] = 2
+    if "num_rounds" in data["game"]:
+        data["game"]["num_rounds"] = 2
     data["collect"] = {"num_groups": 2, "group_size": 2}
     data["update"]["num_updates"] = 1
     data["evaluate"]["num_games"] = 1

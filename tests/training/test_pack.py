@@ -22,9 +22,9 @@ from coplay.agents.policy import Policy, build_policies
 from coplay.agents.settings import EmbeddedModel, FullWeights, LoraWeights, PolicySettings
 from coplay.agents.trunk import Trunk
 from coplay.training import passes
-from coplay.training.config import ObjectiveSettings
 from coplay.training.critic_updates import critic_step, critic_values
 from coplay.training.draws import AllowedSets
+from coplay.training.objectives import ReinforceObjective
 from coplay.training.pack import Costs, Pack, costs_of, pack
 from coplay.training.passes import ReadPlan, all_log_probs, token_passes
 from coplay.training.records import TokenBatch, ValueBatch
@@ -201,7 +201,7 @@ def random_batch(rows: Rows, luck: random.Random) -> TokenBatch:
 
 def step(policy: Policy, batch: TokenBatch, folder: Path, read: ReadPlan, importance: Any) -> tuple[Any, Any]:
     """Gradients and metrics of a step with everything on that moves nothing."""
-    objective = ObjectiveSettings(
+    objective = ReinforceObjective(
         largest_gap=None, importance=importance, kl_coefficient=0.2, entropy_top_k=7, normaliser="tokens"
     )
     plan = StepPlan(

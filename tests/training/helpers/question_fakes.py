@@ -58,6 +58,25 @@ RUNS: dict[str, dict[str, Any]] = {
         "shaping.whiten_after": "batch",
         "objective.visitation": True,
     },
+    "grpo": {"estimator": {"kind": "grpo", "reward_scale": 5.0}},
+    "grpo without deviations, whitened": {
+        "estimator": {"kind": "grpo", "reward_scale": 5.0, "divide_by_deviation": False},
+        "shaping.whiten_before": "batch",
+    },
+    "grpo, aligned, luck, several steps": LUCK
+    | {
+        "estimator": {"kind": "grpo", "discount": 0.9, "deviation": "population"},
+        "shaping": ALIGNED,
+        "objective.kind": "ppo",
+        "update.num_mini_batches": 2,
+    },
+    "grpo, groups of one": ALONE | {"estimator": {"kind": "grpo"}},
+    "ppo, several steps over a critic that warms up": {
+        "estimator": CRITIC | {"value_clip": 0.2},
+        "objective": {"kind": "ppo", "ratio": "turn", "largest_gap": None},
+        "update.num_epochs": 2,
+        "update.critic_warmup": 1,
+    },
 }
 
 CUT = {"kind": "branches", "reward_scale": 5.0, "critic": {"lr": 1e-2}}

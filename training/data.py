@@ -1,0 +1,76 @@
+"""What games were made from files: told in dry run and metrics, and held to be the same when a run goes on (law 8)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coplay.games import GameData, Mixture
+from coplay.training.messages import ConfigError
+from coplay.training.mixtures import Exam
+
+HELD_OUT = "held_out"
+
+
+def read_data(mixture: Mixture, exams: Sequence[Exam]) -> dict[str, GameData]:
+    """What was read, by the label of each game; `held_out/LABEL` of those that are only evaluated."""
+    found = {variant.label: variant.game.data for variant in mixture.variants}
+    for exam in exams:
+        if exam.held_out:
+            found |= {f"{HELD_OUT}/{variant.label}": variant.game.data for variant in exam.games.variants}
+    return {label: data for label, data in found.items() if data is not None}
+
+
+def data_metrics(
+    data: Mapping[str, GameData], mixture: Mixture, *, run_seed: int, update: int, num_groups: int
+) -> dict[str, float]:
+    """Counts of what is trained on, `data/...`, and how often it has been gone through, `data/epochs`.
+
+    In a mixture `data/LABEL/...`.
+    """
+    mine = {label: found for label, found in data.items() if not label.startswith(f"{HELD_OUT}/")}
+    if not mine:
+        return {}
+    played = mixture.played_before(run_seed=run_seed, iteration=update + 1, num_groups=num_groups)
+    metrics: dict[str, float] = {}
+    for label, found in mine.items():
+        head = "data" if len(mixture.variants) == 1 else f"data/{label}"
+        metrics |= {f"{head}/{name}": float(count) for name, count in found.counts.items()}
+        metrics[f"{head}/epochs"] = played[label] / found.counts["tasks"]
+    return metrics
+
+
+def data_record(data: Mapping[str, GameData]) -> dict[str, Any]:
+    """What a run folder keeps of it."""
+    return {
+        label: {"name": found.name, "digest": found.digest, "counts": dict(found.counts)}
+        for label, found in data.items()
+    }
+
+
+def check_data(folder: Path, data: Mapping[str, GameData]) -> None:
+    """Refuse to go on with other data than a run began with.
+
+    Raises:
+        ConfigError: if so.
+    """
+    if not data:
+        return
+    path = folder / "environment.json"
+    recorded = json.loads(path.read_text(encoding="utf-8")).get("data", {}) if path.is_file() else {}
+    for label, found in data.items():
+        before = recorded.get(label, {}).get("digest")
+        if before != found.digest:
+            raise ConfigError(
+                f"'{found.name}' ({label}) has the digest {found.digest}, but run '{folder}' began with {before}: a"
+                " run goes on with the same tasks only; put the old file back, or start a new run"
+            )
+
+
+def told_data(data: Mapping[str, GameData]) -> list[str]:
+    """A line for each game that was made from files."""
+    return [
+        f"data of {label!r}, '{found.name}': "
+        + ", ".join(f"{name} {count}" for name, count in found.counts.items())
+        for label, found in data.items()
+    ]

@@ -1,0 +1,97 @@
+"""What a policy's step minimises, as settings: an objective is a class, its kind chooses it."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from coplay.agents.settings import Settings, default_kind
+from coplay.training.messages import ConfigError
+from coplay.training.schedules import Constant, Schedule
+
+
+class ObjectiveBase(Settings):
+    """What every objective has around its policy term: importance weights, regularisers, a normaliser."""
+
+    importance: Literal["token", "turn", "sequence", "none"] = "token"
+    """Over what the ratio trainer / sampler is taken; truncated from above, detached."""
+    importance_cap: float | None = Field(2.0, gt=0)
+    """Largest importance weight; None = no cap."""
+    entropy_coefficient: Schedule = Constant(level=0.0)
+    """Weight of the entropy bonus, by update number."""
+    entropy_top_k: int | None = Field(None, ge=2)
+    """Entropy over the k likeliest tokens, renormalised; None = all allowed tokens."""
+    entropy_mask_regex: str | None = None
+    """Entropy only on turns whose reply the pattern is found in; None = all turns."""
+    kl_coefficient: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Weight of the KL term to the reference policy (k3 estimator)."""
+    kl_drop_likelier: bool = False
+    """Leave out tokens which the reference finds likelier than the policy."""
+    visitation: bool = False
+    """Weigh tick t by gamma^t, so that the gradient is that of the discounted return."""
+    largest_gap: float | None = Field(0.05, gt=0)
+    """Mean |log pi - log mu| a token before an update above which the step is refused (law 2); None = any."""
+    normaliser: Literal["trajectories", "tokens", "sequence", "constant"] = "trajectories"
+    """What the summed loss of a step's batch is divided by: trajectories, tokens, each trajectory's own tokens and then
+    trajectories (GRPO), or trajectories times `constant_length` (Dr. GRPO)."""
+    constant_length: int | None = Field(None, ge=1)
+    """Tokens that normaliser 'constant' takes every trajectory to have."""
+
+    @field_validator("entropy_mask_regex")
+    @classmethod
+    def _check_regex(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ConfigError(
+                f"'objective.entropy_mask_regex' is {pattern!r}, no regular expression: {error}"
+            ) from None
+        return pattern
+
+    @model_validator(mode="after")
+    def _check_length(self) -> "ObjectiveBase":
+        if (self.normaliser == "constant") != (self.constant_length is not None):
+            raise ConfigError(
+                f"'objective.normaliser' is {self.normaliser!r} and 'objective.constant_length' is"
+                f" {self.constant_length}; expected normaliser = 'constant' with a length, or another without"
+            )
+        return self
+
+
+class ReinforceObjective(ObjectiveBase):
+    """Token-wise REINFORCE: -w c log pi with w = min(pi / mu, cap) of the policy as it is at each step."""
+
+    kind: Literal["reinforce"] = "reinforce"
+
+
+class PpoObjective(ObjectiveBase):
+    """Clipped surrogate -w min(r c, clip(r, 1 - low, 1 + high) c), r = pi / pi_old (arXiv 1707.06347).
+
+    pi_old is the policy before the update, read by the trainer; w = min(pi_old / mu, cap) says how it differs from the
+    sampler mu, fixed before the first step. In a single step r = 1, and the gradient is that of REINFORCE.
+    """
+
+    kind: Literal["ppo"] = "ppo"
+    ratio: Literal["token", "turn", "sequence"] = "token"
+    """What r is taken over: a token, or, as the mean of its tokens' log-ratios, a turn or all of a player's game
+    (GSPO-token, arXiv 2507.18071)."""
+    clip_low: float = Field(0.2, gt=0, le=1)
+    """Below 1 - clip_low a token with negative credit is pushed down no further."""
+    clip_high: float = Field(0.2, gt=0, allow_inf_nan=False)
+    """Above 1 + clip_high a token with positive credit is pushed up no further."""
+    dual_clip: float | None = Field(None, gt=1, allow_inf_nan=False)
+    """Above this ratio a token with negative credit is not pushed at all (arXiv 1912.09729); None: it is."""
+
+    @model_validator(mode="after")
+    def _check_dual(self) -> "PpoObjective":
+        if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
+            raise ConfigError(
+                f"'objective.dual_clip' is {self.dual_clip} and 'objective.clip_high' is {self.clip_high}; expected a"
+                " dual clip above 1 + clip_high, or none"
+            )
+        return self
+
+
+ObjectiveSettings = Annotated[
+    Annotated[ReinforceObjective | PpoObjective, Field(discriminator="kind")], default_kind("reinforce")
+]
