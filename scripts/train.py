@@ -1,7 +1,7 @@
 """`coplay train [CONFIG] [--section.field value] [--resume DIR] [--overwrite] [--dry-run] [--evaluate-only]`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,18 +92,25 @@ def _train(run: "Run") -> int:
     from coplay.rollout_tree.report import write_report
     from coplay.training.lock import sole_writer
     from coplay.training.loop import train
+    from coplay.training.tracking import Trackers
 
     config = run.config
     title = f"{config.name} (seed {config.seed})"
     players = run.game.spec.players
     progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
-    with sole_writer(run.folder), progress:
+    trackers = Trackers(run)
+
+    def report(update: int, metrics: Mapping[str, float]) -> None:
+        progress.report(update, metrics)
+        trackers.report(update, metrics)
+
+    with sole_writer(run.folder), trackers, progress:
         if run.state.update >= config.update.num_updates:
             sys.stderr.write(
                 f"all {config.update.num_updates} updates are done; train a new run from this one with"
                 f" --agents.policies.NAME.start {run.folder}\n"
             )
-        train(run, progress.report)
+        train(run, report)
         page = write_report(run.folder)
     sys.stderr.write(f"run folder: {run.folder}\nto look at: {page}\n")
     return 0

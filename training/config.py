@@ -147,6 +147,10 @@ class StorageSettings(Settings):
     """Save weights and optimisers after every n-th update; the last one is always saved."""
     keep: int | None = Field(3, ge=1)
     """How many of the newest checkpoints stay (the best one stays too); None = all."""
+    trackers: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    """Where metrics are copied to while the run trains; `metrics.jsonl` is always written (extra `track`)."""
+    project: str = Field("coplay", min_length=1)
+    """What Trackio and W&B file the run under."""
 
 
 class RunConfig(Settings):
