@@ -68,11 +68,6 @@ class _Called(NamedTuple):
     finish: str
 
 
-def at_temperature(settings: SamplingSettings, temperature: float | None) -> SamplingSettings:
-    """The same way of sampling at another temperature, for evaluation: 0 takes the likeliest token; None: the same."""
-    return settings if temperature is None else settings.model_copy(update={"temperature": temperature})
-
-
 class LanguageAgent:
     """A policy in one seat of one episode; holds the seat's transcript and samples through an engine."""
 

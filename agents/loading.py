@@ -17,11 +17,11 @@ from coplay.agents.chat import ChatFormat
 from coplay.agents.constraint import build_trie
 from coplay.agents.desk import make_desk
 from coplay.agents.engine import SampleRequest
-from coplay.agents.language import SamplingSettings, at_temperature, language_agent_factory
+from coplay.agents.language import SamplingSettings, language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import Iteration, find_checkpoint, policy_of, read_config
-from coplay.agents.settings import ModelSettings, PolicySettings
+from coplay.agents.settings import ModelSettings, PolicySettings, at_temperature
 from coplay.agents.tool_settings import ToolSettings
 
 
