@@ -18,6 +18,7 @@ from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
+from coplay.agents.settings import at_temperature
 from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
     CheckpointError,
@@ -98,16 +99,23 @@ class Run:
         """Tokens of a context that begins with an observation."""
         return len(self.base.chat.opening(observation.system, observation.text))
 
-    def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
-        """Who sits down under the name of a policy or of an agent without weights."""
+    def factory(self, agent: str, *, run_seed: int, temperature: float | None = None) -> AgentFactory:
+        """Who sits down under the name of a policy or of an agent without weights.
+
+        Args:
+            agent: the name.
+            run_seed: of the luck in replies.
+            temperature: of a policy, in place of that of training; 0: always the likeliest token.
+        """
         if agent not in self.policies:
             return named_agent(agent, tools=self.tools)
         policy = self.policies[agent]
+        sampling = at_temperature(self.config.agents.sampling, temperature)
         return language_agent_factory(
             self.engine,
             policy.chat,
             lambda: policy.label,
-            self.config.agents.sampling,
+            sampling,
             run_seed=run_seed,
             tools=self.tools,
         )
