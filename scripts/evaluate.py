@@ -11,6 +11,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.table import Table
 
+from coplay.agents.desk import make_desk
 from coplay.agents.runs import parse_entrant
 from coplay.games.game_tree import MAX_NODES
 from coplay.games.names import nearest
@@ -147,10 +148,11 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
     game, seats = config.make_game(), config.seats()
     at = "" if iteration is None else f"@{iteration}"
     loaded: dict[str, Contestant] = {}
+    desk = make_desk(config.agents.tools)
 
     def seated(agent: str, player: str) -> Contestant:
         if agent not in config.agents.policies:
-            return contestant(agent, game=game.name, player=player, run_seed=seed)
+            return contestant(agent, game=game.name, player=player, run_seed=seed, tools=desk)
         if agent not in loaded:
             loaded[agent] = contestant(f"{folder}{at}:{agent}", game=game.name, player=player, run_seed=seed)
         return loaded[agent]
@@ -176,7 +178,8 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
     anchors = []
     for name in dict.fromkeys(names):
         kind = next((exam.kind for exam in asked if may_play(name, exam.kind)), game.name)
-        anchors.append(replace(contestant(name, game=kind, player=first, run_seed=seed), name=name))
+        found_one = contestant(name, game=kind, player=first, run_seed=seed, tools=desk)
+        anchors.append(replace(found_one, name=name))
     results = []
     for exam in asked:
         able = [anchor for anchor in anchors if may_play(anchor.name, exam.kind)]

@@ -12,7 +12,7 @@ from coplay.rollout_tree import Forked, RolloutTree, Trajectory, Turn, branch_tr
 from coplay.training.draws import AllowedSets
 from coplay.training.mixtures import HasChance
 from coplay.training.records import ForkPlace, PathKey, TickTable, TokenBatch, TurnTable, ValueBatch
-from coplay.training.tool_tokens import TrieOf, samples, told_cells
+from coplay.training.tool_tokens import TrieOf, samples, with_told
 
 
 def extract(trees: Iterable[RolloutTree], *, branches: bool = False) -> tuple[Trajectory, ...]:
@@ -162,11 +162,8 @@ def token_batch(
         first_turn[path] = len(turns)
         turns.extend(trajectory.turns)
         for number, row in enumerate(trajectory.rows):
-            log_probs, taken = row.log_probs, row.sampled
-            if tool_output:
-                told = told_cells(row, trajectory.turns)
-                log_probs, taken = np.where(told, np.float32(np.nan), log_probs), taken | told
-            columns = np.nonzero(taken)[0]
+            row = with_told(row, trajectory.turns) if tool_output else row
+            columns = np.nonzero(row.sampled)[0]
             if not len(columns):
                 continue
             content = row.ids.tobytes()
@@ -176,7 +173,7 @@ def token_batch(
                 (np.full(len(columns), unique), columns, row.ids[columns], np.full(len(columns), path),
                  row.tick[columns], row.turn[columns], np.full(len(columns), number))
             )  # fmt: skip
-            behaviour.append(log_probs[columns])
+            behaviour.append(row.log_probs[columns])
     if not rows:
         return None
     row_of, column, targets, path_of, tick, turn_in, row_in = (

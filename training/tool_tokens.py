@@ -52,6 +52,14 @@ def samples(turn: Turn, trie_of: TrieOf, *, tool_output: bool = False) -> list[D
     return found
 
 
+def with_told(row: Row, turns: Sequence[Turn]) -> Row:
+    """The row with what tools said as if it had been sampled, at log-probs that are not known."""
+    told = told_cells(row, turns)
+    return replace(
+        row, sampled=row.sampled | told, log_probs=np.where(told, np.float32(np.nan), row.log_probs)
+    )
+
+
 def told_cells(row: Row, turns: Sequence[Turn]) -> NDArray[np.bool_]:
     """(S,) True where a tool speaks, in turns that train in this row."""
     told = np.zeros(len(row.ids), dtype=np.bool_)
