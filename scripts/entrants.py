@@ -17,14 +17,23 @@ from coplay.training.seats import check_plays
 HUMAN = "human"
 
 
-def contestant(text: str, *, game: str, player: str, run_seed: int, tools: Desk | None = None) -> Contestant:
-    """Whoever a word names, for one seat of a game.
+def contestant(
+    text: str,
+    *,
+    game: str,
+    player: str,
+    run_seed: int,
+    temperature: float | None = None,
+    tools: Desk | None = None,
+) -> Contestant:
+    """Whoever a word names, for one seat of a game; a trained agent at the temperature of its training, or another.
 
     Args:
         text: the word.
         game: the kind of game.
         player: the seat.
         run_seed: all luck of a policy is a function of it.
+        temperature: of a trained agent; None: that of its training.
         tools: who runs the tools that the game offers, for whoever is not out of a run: those bring their own.
 
     Raises:
@@ -45,7 +54,7 @@ def contestant(text: str, *, game: str, player: str, run_seed: int, tools: Desk 
     from coplay.agents.loading import load_agent
 
     agent = load_agent(run, named or player, iteration=iteration)
-    return Contestant(label=agent.policy.label, factory=agent.factory(seed=run_seed))
+    return Contestant(label=agent.policy.label, factory=agent.factory(seed=run_seed, temperature=temperature))
 
 
 def trained_game(entrants: Iterable[str], game: str) -> dict[str, Any]:

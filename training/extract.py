@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from coplay.rollout_tree import Forked, RolloutTree, Trajectory, Turn, branch_trajectories, build_trajectories
+from coplay.rollout_tree.trajectories import Row
 from coplay.training.draws import AllowedSets
 from coplay.training.mixtures import HasChance
 from coplay.training.records import ForkPlace, PathKey, TickTable, TokenBatch, TurnTable, ValueBatch
@@ -161,8 +162,7 @@ def token_batch(
             continue
         first_turn[path] = len(turns)
         turns.extend(trajectory.turns)
-        for number, row in enumerate(trajectory.rows):
-            row = with_told(row, trajectory.turns) if tool_output else row
+        for number, row in enumerate(_rows(trajectory, tool_output=tool_output)):
             columns = np.nonzero(row.sampled)[0]
             if not len(columns):
                 continue
@@ -200,6 +200,12 @@ def token_batch(
         num_trajectories=len({owners[path] for path in np.unique(path_of)}),
         owners=owners,
     )
+
+
+def _rows(trajectory: Trajectory, *, tool_output: bool) -> Sequence[Row]:
+    if not tool_output:
+        return trajectory.rows
+    return [with_told(row, trajectory.turns) for row in trajectory.rows]
 
 
 def value_batch(trajectories: Sequence[Trajectory]) -> ValueBatch:
