@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from coplay.agents.negmas_negotiators import NEGOTIATORS, negmas_agent
 from coplay.agents.scripted import AgentGameError, UnknownAgentError
 from coplay.games import Chance, Game, make_game
 from coplay.games.adapters.global_luck import fenced
+from coplay.games.bargaining import worth
+from coplay.games.best_outcomes import efficient_points, split_points
+from coplay.games.deal_instances import all_instances
 from coplay.games.optional import MissingLibraryError
 
 COINS, OFFERS = 20, 7
@@ -123,6 +127,42 @@ def test_ultimatum_when_theirs_play_then_an_offer_and_an_answer() -> None:
         game, seated(game, ("ToughNegotiator", "NiceNegotiator")), game.initial_state(Chance(0))
     )
     assert said == ["0", "accept"]
+
+
+def whole_units(most: int) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """Pools of two items with values as in `bargaining`, each pool worth something to both."""
+    vectors = [pair for pair in product(range(most + 1), repeat=2) if any(pair)]
+    return [
+        (counts, (one, other))
+        for counts, one, other in product(vectors, repeat=3)
+        if worth(counts, one) and worth(counts, other)
+    ]
+
+
+@needs
+@pytest.mark.parametrize("game", ["deal_or_no_deal", "bargaining"])
+def test_efficient_and_nash_points_when_whole_units_then_those_of_the_library(game: str) -> None:
+    import negmas
+    from negmas.preferences import MappingUtilityFunction, nash_points, pareto_frontier
+
+    deals = [(each.counts, each.values) for each in all_instances()[::60]]
+    for counts, values in deals if game == "deal_or_no_deal" else whole_units(2)[::3]:
+        bundles = list(product(*(range(count + 1) for count in counts)))
+        issues = [negmas.make_issue(count + 1, str(place)) for place, count in enumerate(counts)]
+        points = split_points(counts, values)
+        utilities = [
+            MappingUtilityFunction(
+                {bundle: point[seat] for bundle, point in zip(bundles, points, strict=True)},
+                issues=issues,
+                reserved_value=0.0,
+            )
+            for seat in range(2)
+        ]
+        front, _ = pareto_frontier(utilities, outcomes=bundles)
+        assert set(front) == set(efficient_points(points)), (counts, values)
+        best = max(one * other for one, other in points)
+        found = {point for point, _ in nash_points(utilities, front, outcomes=bundles)}
+        assert found == {point for point in points if point[0] * point[1] == best}, (counts, values)
 
 
 def test_library_when_it_is_missing_then_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
