@@ -13,12 +13,13 @@ import torch
 from pydantic import ValidationError
 
 from coplay.agents.base import AgentFactory
-from coplay.agents.base_model import BaseModel, load_base
+from coplay.agents.base_model import BaseModel
+from coplay.agents.building import Base, make_base, make_policies
 from coplay.agents.critic import Critic, build_critic
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
-from coplay.agents.policy import Policy, build_policies
+from coplay.agents.policy import Policy
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
 from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
@@ -70,14 +71,14 @@ class Run:
         for variant in config.make_mixture().variants:
             check_critic(variant.game, config)
         needs_reference = config.objective.kl_coefficient > 0
-        self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
+        self.base: Base = make_base(config.agents.model, game=lambda: self.game, seed=config.seed)
         self.mixture: Mixture = config.make_mixture().fitted(self._num_tokens)
         """What is played, without what is too long for its parameters in this model's tokens."""
         self.exams: tuple[Exam, ...] = tuple(
             [exam._replace(games=exam.games.fitted(self._num_tokens)) for exam in config.exams()]
         )
         self.data = read_data(self.mixture, self.exams)
-        self.policies: dict[str, Policy] = build_policies(
+        self.policies: dict[str, Policy] = make_policies(
             self.base,
             config.agents.policies,
             seed=config.seed,
@@ -86,6 +87,7 @@ class Run:
         self.critic: Critic | None = None
         self.critic_optimizer: torch.optim.Optimizer | None = None
         if critic_learning(config.estimator) is not None:
+            assert isinstance(self.base, BaseModel), "check_table_run refuses a critic beside tables"
             self.critic = build_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
         self.engine = LocalEngine(self.policies)
