@@ -6,6 +6,7 @@ from typing import Any
 
 from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.chat import ChatFormat
+from coplay.agents.critic import Critic, build_critic
 from coplay.agents.embedded_tokenizer import embedded_tokenizer
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder
@@ -74,3 +75,14 @@ def make_policies(
             name, base.tree, trained=chosen.trained, keep_reference=keep_reference, start=start
         )
     return policies
+
+
+def make_critic(base: Base, *, seed: int) -> Critic:
+    """A fresh critic beside a language model.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if isinstance(base, TabularBase):
+        raise ValueError("a critic reads a model's states and tables have none; expected a language model")
+    return build_critic(base, seed=seed)

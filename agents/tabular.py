@@ -200,6 +200,10 @@ def tabular_strategy(policy: Policy) -> Strategy:
 
 def _situation(chat: ChatFormat, node: Decision) -> Situation:
     """The tokens that a player has read when he decides, as his transcript has them."""
+    if node.observation.tools is not None:
+        raise TabularError(
+            f"the game offers tools to {node.player!r}, whose calls no table knows; expected a game without"
+        )
     trie = chat.trie(node.observation.grammar)
     assert trie is not None
     labels = {reply: chat.encode_label(reply) for reply in node.moves}

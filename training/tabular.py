@@ -1,6 +1,6 @@
 """What a run of tables (`agents.model.kind = "tabular"`) may not ask for; its game's tree says if it is too large."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from coplay.agents.language import SamplingSettings
 from coplay.agents.settings import ModelSettings, PolicySettings, TabularModel
@@ -9,7 +9,10 @@ from coplay.training.schemes import EstimatorSettings, critic_learning
 
 
 def check_tables(
-    model: ModelSettings, policies: Mapping[str, PolicySettings], sampling: SamplingSettings
+    model: ModelSettings,
+    policies: Mapping[str, PolicySettings],
+    sampling: SamplingSettings,
+    tools: Iterable[str],
 ) -> None:
     """Refuse what only a language model can do.
 
@@ -24,6 +27,11 @@ def check_tables(
                 f"'agents.policies.{name}.weights.kind' is {policy.weights.kind!r} and 'agents.model.kind' is"
                 " 'tabular', which has no layers to adapt; expected 'full': the table itself"
             )
+    if named := sorted(tools):
+        raise ConfigError(
+            f"'agents.tools' names {named!r} and 'agents.model.kind' is 'tabular', which knows the listed moves only;"
+            " expected none"
+        )
     if not sampling.constrained:
         raise ConfigError(
             "'agents.sampling.constrained' is false and 'agents.model.kind' is 'tabular', which knows the listed moves"
