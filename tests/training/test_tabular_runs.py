@@ -97,7 +97,10 @@ def test_start_when_a_policy_goes_on_from_a_table_then_from_the_same_situations_
     [
         ({"agents.policies": {"shared": {"weights": LORA}}}, r"has no layers to adapt; expected 'full'"),
         ({"agents.sampling.constrained": False}, r"knows the listed moves only; expected true"),
-        ({"agents.tools": {"search": {"kind": "search"}}}, r"'agents.tools' names \['search'\]"),
+        (
+            {"agents.tools": {"search": {"kind": "bm25", "corpus": "search_qa"}}},
+            r"'agents.tools' names \['search'\]",
+        ),
         ({"agents.sampling.max_context": 64}, r"reads dialogues of any length; expected none"),
         ({"estimator": {"kind": "critic"}}, r"leaves a critic no states to read; expected 'returns'"),
         ({"update.precision": "bfloat16"}, r"would round; expected 'float32'"),
