@@ -69,7 +69,7 @@ def test_branches_and_kl_when_asked_for_then_tables_have_them_too(tmp_path: Path
     changes = {
         "estimator": {"kind": "branches", "reward_scale": 5.0},
         "collect.branching": {"share": 0.5},
-        "objective.kl_coefficient": 0.1,
+        "objective.kl": {"coefficient": 0.1},
         "update.num_updates": 2,
         "agents.policies": {"ada": {"weights": FULL}, "bo": {"weights": FULL}},
         "agents.seats": {"Ada": "ada", "Bo": "bo"},
