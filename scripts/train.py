@@ -1,13 +1,13 @@
 """`coplay train [CONFIG] [--section.field value] [--resume DIR] [--overwrite] [--dry-run]`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
 
-from coplay.agents.runs import find_run
+from coplay.agents.runs import find_run, read_object
 from coplay.scripts.progress import Progress
 from coplay.scripts.settings import DEFAULT_CONFIG, read_settings, shipped_configs
 from coplay.training.config import RunConfig
@@ -75,20 +75,34 @@ def _train(run: "Run") -> int:
     from coplay.rollout_tree.report import write_report
     from coplay.training.lock import sole_writer
     from coplay.training.loop import train
+    from coplay.training.timing import BENCHMARK, benchmark_lines
+    from coplay.training.tracking import open_trackers
 
     config = run.config
     title = f"{config.name} (seed {config.seed})"
     players = run.game.spec.players
     progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
-    with sole_writer(run.folder), progress:
+    first = run.state.update
+    with (
+        sole_writer(run.folder),
+        open_trackers(config, run.folder, update=first) as trackers,
+        progress,
+    ):
         if run.state.update >= config.update.num_updates:
             sys.stderr.write(
                 f"all {config.update.num_updates} updates are done; train a new run from this one with"
                 f" --agents.policies.NAME.start {run.folder}\n"
             )
-        train(run, progress.report)
+
+        def report(update: int, metrics: Mapping[str, float]) -> None:
+            progress.report(update, metrics)
+            trackers.report(update, metrics)
+
+        train(run, report)
         page = write_report(run.folder)
-    sys.stderr.write(f"run folder: {run.folder}\nto look at: {page}\n")
+    told = benchmark_lines(read_object(run.folder / BENCHMARK)) if run.state.update > first else ()
+    lines = [*told, *filter(None, [trackers.told()]), f"run folder: {run.folder}", f"to look at: {page}"]
+    sys.stderr.write("\n".join(lines) + "\n")
     return 0
 
 

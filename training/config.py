@@ -29,6 +29,8 @@ from coplay.training.schemes import (
 )
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
 
+TrackerName = Literal["tensorboard", "trackio", "wandb"]
+
 
 class AgentsSettings(Settings):
     """Who plays: one base model, policies over it, and which of them (or which other agent) holds each seat."""
@@ -146,6 +148,10 @@ class StorageSettings(Settings):
     """Save weights and optimisers after every n-th update; the last one is always saved."""
     keep: int | None = Field(3, ge=1)
     """How many of the newest checkpoints stay (the best one stays too); None = all."""
+    trackers: tuple[TrackerName, ...] = ()
+    """Where metrics go besides `metrics.jsonl`, by accelerate's trackers; one that fails is warned of and left out."""
+    project: str = Field("coplay", min_length=1)
+    """What trackers file the run under."""
 
 
 class EvaluateSettings(Settings):

@@ -24,6 +24,7 @@ from coplay.training.data import data_metrics
 from coplay.training.estimators import mean_keys
 from coplay.training.evaluate import Contestant, evaluate, pairings, score
 from coplay.training.inner_expectation import Beside
+from coplay.training.measures import table_metrics, token_metrics
 from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
@@ -199,4 +200,5 @@ def iteration_metrics(
         update=run.state.update,
         num_groups=run.config.collect.num_groups,
     )
-    return merged([games, data, advantages.metrics, spread, skipped, *steps])
+    estimated = table_metrics(table, advantages, reward_scale=run.config.estimator.reward_scale)
+    return merged([games, data, advantages.metrics, spread, estimated, skipped, *steps, token_metrics(done)])

@@ -98,6 +98,8 @@ class Run:
         ]
         self.idle_updates = 0
         """Updates in a row, up to now, that found nothing to train on."""
+        self.alignment_checked = False
+        """Whether engine and trainer were compared since this process began."""
         versions = {name: policy.version for name, policy in self.policies.items()}
         self.state = LoopState(update=0, policy_versions=versions, running_means={})
 
