@@ -27,6 +27,7 @@ from coplay.training.inner_expectation import Beside
 from coplay.training.measures import table_metrics, token_metrics
 from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
+from coplay.training.reward_model import score_metrics
 from coplay.training.run import Run
 from coplay.training.seats import may_play
 from coplay.training.trainer import Done
@@ -201,4 +202,7 @@ def iteration_metrics(
         num_groups=run.config.collect.num_groups,
     )
     estimated = table_metrics(table, advantages, reward_scale=run.config.estimator.reward_scale)
-    return merged([games, data, advantages.metrics, spread, estimated, skipped, *steps, token_metrics(done)])
+    judged = {} if run.reward_model is None else score_metrics(trees)
+    return merged(
+        [games, judged, data, advantages.metrics, spread, estimated, skipped, *steps, token_metrics(done)]
+    )

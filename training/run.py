@@ -39,6 +39,7 @@ from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
 from coplay.training.mixtures import Exam
+from coplay.training.reward_model import RewardModel
 from coplay.training.schemes import critic_learning
 from coplay.training.trainer import Trainer
 
@@ -88,6 +89,7 @@ class Run:
         if critic_learning(config.estimator) is not None:
             self.critic = build_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
+        self.reward_model = None if config.reward_model is None else RewardModel(config.reward_model)
         self.engine = LocalEngine(self.policies)
         players = self.game.spec.players
         held = set(config.seats().values())

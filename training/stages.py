@@ -89,7 +89,7 @@ def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
     )
     trees = collect_sync(plan)
     run.engine.clear()
-    return trees
+    return trees if run.reward_model is None else run.reward_model.judge(trees)
 
 
 def _value_reader(run: Run) -> ValueReader | None:

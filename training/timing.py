@@ -109,7 +109,7 @@ class Benchmark:
             "sampled_tokens": self._sampled,
             "tokens_per_second": self._total / total,
             "sampled_tokens_per_collect_second": self._sampled / max(self._seconds.get("collect", 0.0), 1e-9),
-            "memory_mb": {"peak": memory_peak(), "mean": sum(self._memory) / count},
+            "memory_mb": {"peak": max(memory_peak(), *self._memory), "mean": sum(self._memory) / count},
         }
 
 

@@ -17,6 +17,8 @@ from coplay.training.config import RunConfig, TrackerName
 
 _LOG = logging.getLogger(__name__)
 FOLDER = "trackers"
+LONGEST = 200
+"""Characters of an error that are told: some come with a page of advice."""
 Maker = Callable[[str, str, Path], GeneralTracker]
 """(project, name of the run, its folder) -> a tracker that is not started."""
 MAKERS: dict[TrackerName, Maker] = {
@@ -80,7 +82,8 @@ class Trackers:
             yield
         except self._failures as error:
             self._open.pop(kind, None)
-            self.failed[kind] = f"{what} ({type(error).__name__}: {str(error).strip().splitlines()[:1]})"
+            reason = " ".join(str(error).split())[:LONGEST]
+            self.failed[kind] = f"{what} ({type(error).__name__}: {reason})"
             _LOG.warning("tracker %r %s; the run goes on without it", kind, self.failed[kind])
 
 
