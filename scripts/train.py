@@ -76,32 +76,29 @@ def _train(run: "Run") -> int:
     from coplay.training.lock import sole_writer
     from coplay.training.loop import train
     from coplay.training.timing import BENCHMARK, benchmark_lines
-    from coplay.training.tracking import open_trackers
+    from coplay.training.tracking import Trackers
 
     config = run.config
     title = f"{config.name} (seed {config.seed})"
     players = run.game.spec.players
     progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
     first = run.state.update
-    with (
-        sole_writer(run.folder),
-        open_trackers(config, run.folder, update=first) as trackers,
-        progress,
-    ):
+    trackers = Trackers(run)
+
+    def report(update: int, metrics: Mapping[str, float]) -> None:
+        progress.report(update, metrics)
+        trackers.report(update, metrics)
+
+    with sole_writer(run.folder), trackers, progress:
         if run.state.update >= config.update.num_updates:
             sys.stderr.write(
                 f"all {config.update.num_updates} updates are done; train a new run from this one with"
                 f" --agents.policies.NAME.start {run.folder}\n"
             )
-
-        def report(update: int, metrics: Mapping[str, float]) -> None:
-            progress.report(update, metrics)
-            trackers.report(update, metrics)
-
         train(run, report)
         page = write_report(run.folder)
     told = benchmark_lines(read_object(run.folder / BENCHMARK)) if run.state.update > first else ()
-    lines = [*told, *filter(None, [trackers.told()]), f"run folder: {run.folder}", f"to look at: {page}"]
+    lines = [*told, f"run folder: {run.folder}", f"to look at: {page}"]
     sys.stderr.write("\n".join(lines) + "\n")
     return 0
 

@@ -12,6 +12,7 @@ from coplay.agents.settings import (
     PolicySettings,
     Settings,
 )
+from coplay.agents.tool_settings import ToolSettings
 from coplay.games import Game, GameParameters, Mixture
 from coplay.games.registry import game_class
 from coplay.training.branching import BranchingSettings, check_branching, check_past
@@ -30,8 +31,6 @@ from coplay.training.schemes import (
 )
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
 
-TrackerName = Literal["tensorboard", "trackio", "wandb"]
-
 
 class AgentsSettings(Settings):
     """Who plays: one base model, policies over it, and which of them (or which other agent) holds each seat."""
@@ -46,6 +45,8 @@ class AgentsSettings(Settings):
     """Player -> policy, scripted agent or `library:NAME`; players not named get the first policy."""
     sampling: SamplingSettings = SamplingSettings()
     """How policies sample their replies."""
+    tools: dict[str, ToolSettings] = Field(default_factory=dict)
+    """Who runs each tool that a game offers, by its name there."""
 
     @model_validator(mode="after")
     def _check_types(self) -> "AgentsSettings":
@@ -149,10 +150,10 @@ class StorageSettings(Settings):
     """Save weights and optimisers after every n-th update; the last one is always saved."""
     keep: int | None = Field(3, ge=1)
     """How many of the newest checkpoints stay (the best one stays too); None = all."""
-    trackers: tuple[TrackerName, ...] = ()
-    """Where metrics go besides `metrics.jsonl`, by accelerate's trackers; one that fails is warned of and left out."""
+    trackers: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    """Where metrics are copied to while the run trains; `metrics.jsonl` is always written (extra `track`)."""
     project: str = Field("coplay", min_length=1)
-    """What trackers file the run under."""
+    """What Trackio and W&B file the run under."""
 
 
 class EvaluateSettings(Settings):

@@ -1,10 +1,7 @@
 """A run made of its parts: game, policies, critic, engine, trainers, folder. Built once, opened fresh or to go on."""
 
-import importlib.metadata
 import json
-import platform
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from pydantic import ValidationError
 from coplay.agents.base import AgentFactory
 from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import Critic, build_critic
+from coplay.agents.desk import make_desk
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
@@ -34,6 +32,7 @@ from coplay.training.checkpoint import (
 )
 from coplay.training.config import RunConfig
 from coplay.training.data import check_data, data_record, read_data
+from coplay.training.environment import environment
 from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
@@ -41,21 +40,11 @@ from coplay.training.metrics import MetricsFile
 from coplay.training.mixtures import Exam
 from coplay.training.reward_model import RewardModel
 from coplay.training.schemes import critic_learning
+from coplay.training.seats import check_tools
 from coplay.training.trainer import Trainer
 
 IMITATION_FILE = "imitation.json"
 """Stands in the folders of imitations, beside the configuration that every run has."""
-PACKAGES = (
-    "coplay",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "peft",
-    "accelerate",
-    "numpy",
-    "pyarrow",
-    "safetensors",
-)
 
 
 class Run:
@@ -91,6 +80,10 @@ class Run:
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
         self.reward_model = None if config.reward_model is None else RewardModel(config.reward_model)
         self.engine = LocalEngine(self.policies)
+        self.tools = make_desk(config.agents.tools)
+        for exam in self.exams:
+            for variant in exam.games.variants:
+                check_tools(variant.game, self.tools, append_only=self.base.chat.append_only)
         players = self.game.spec.players
         held = set(config.seats().values())
         self.trainers = [
@@ -112,10 +105,15 @@ class Run:
     def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
         """Who sits down under the name of a policy or of an agent without weights."""
         if agent not in self.policies:
-            return named_agent(agent)
+            return named_agent(agent, tools=self.tools)
         policy = self.policies[agent]
         return language_agent_factory(
-            self.engine, policy.chat, lambda: policy.label, self.config.agents.sampling, run_seed=run_seed
+            self.engine,
+            policy.chat,
+            lambda: policy.label,
+            self.config.agents.sampling,
+            run_seed=run_seed,
+            tools=self.tools,
         )
 
     def label(self, agent: str) -> str:
@@ -273,21 +271,3 @@ def check_critic(game: Game[Any], config: RunConfig) -> None:
             f"the estimator has a critic, but in {game.name!r} players move in turn and no rounds are declared, so"
             " that most ticks have no reply to read a value at; use estimator.kind = 'returns'"
         )
-
-
-def environment() -> dict[str, Any]:
-    """Versions that a run's numbers depend on."""
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "threads": torch.get_num_threads(),
-        "packages": {name: _version(name) for name in PACKAGES},
-    }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

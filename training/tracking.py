@@ -1,108 +1,158 @@
-"""Experiment trackers beside `metrics.jsonl`, which stays the source of truth: their failures never stop a run.
+"""Copies of a run's metrics for TensorBoard, Trackio or Weights & Biases, through accelerate's trackers.
 
-A tracker that cannot start, or breaks, is warned of in a visible line, left out from then on, and told at the end.
+`metrics.jsonl` stays the truth. A tracker that does not start, or fails later, is left out with a warning, and the run
+goes on as it would without: none of them can stop it.
 """
 
-import importlib
-import importlib.util
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol
 
-from accelerate.tracking import GeneralTracker, TensorBoardTracker, TrackioTracker, WandBTracker
+from coplay.games.optional import optional_library
+from coplay.games.plugins import GAME_ERRORS
+from coplay.training.config import RunConfig
+from coplay.training.run import Run
 
-from coplay.training.config import RunConfig, TrackerName
+_logger = logging.getLogger(__name__)
 
-_LOG = logging.getLogger(__name__)
-FOLDER = "trackers"
-LONGEST = 200
-"""Characters of an error that are told: some come with a page of advice."""
-Maker = Callable[[str, str, Path], GeneralTracker]
-"""(project, name of the run, its folder) -> a tracker that is not started."""
-MAKERS: dict[TrackerName, Maker] = {
-    "tensorboard": lambda project, name, folder: TensorBoardTracker(name, logging_dir=folder / FOLDER),
-    "trackio": lambda project, name, folder: TrackioTracker(project, name=name),
-    "wandb": lambda project, name, folder: WandBTracker(project, name=name, dir=str(folder)),
+
+class TrackerLike(Protocol):
+    """What accelerate's trackers have in common."""
+
+    def start(self) -> None:
+        """Open the run there."""
+        ...
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Keep the settings."""
+        ...
+
+    def log(self, values: dict[str, Any], step: int | None = None) -> None:
+        """Take one update's numbers."""
+        ...
+
+    def finish(self) -> None:
+        """Close the run there."""
+        ...
+
+
+def _tensorboard(run: Run) -> TrackerLike:
+    from accelerate.tracking import TensorBoardTracker
+
+    class Events(TensorBoardTracker):  # type: ignore[misc]
+        """Keeps the settings as text: as hyperparameters they would be a run of their own."""
+
+        def store_init_configuration(self, values: dict[str, Any]) -> None:
+            text = "\n".join([f"    {name} = {value!r}" for name, value in values.items()])
+            self.writer.add_text("config", text)
+
+    events: TrackerLike = Events("tensorboard", run.folder)
+    return events
+
+
+def _trackio(run: Run) -> TrackerLike:
+    from accelerate.tracking import TrackioTracker
+
+    tracker: TrackerLike = TrackioTracker(run.config.storage.project, name=run.config.name, resume="allow")
+    return tracker
+
+
+def _wandb(run: Run) -> TrackerLike:
+    from accelerate.tracking import WandBTracker
+
+    tracker: TrackerLike = WandBTracker(
+        run.config.storage.project,
+        name=run.config.name,
+        dir=str(run.folder),
+        resume="allow",
+        id=run.config.name,
+    )
+    return tracker
+
+
+TRACKERS: Mapping[str, Callable[[Run], TrackerLike]] = {
+    "tensorboard": _tensorboard,
+    "trackio": _trackio,
+    "wandb": _wandb,
 }
 
 
-def failures() -> tuple[type[Exception], ...]:
-    """What trackers raise when they are missing, have no account, no network or no disk."""
-    known: tuple[type[Exception], ...] = (
-        ImportError, OSError, RuntimeError, ValueError, TypeError, AttributeError, LookupError
-    )  # fmt: skip
-    if importlib.util.find_spec("wandb") is None:
-        return known
-    own: type[Exception] = importlib.import_module("wandb.errors").Error
-    return (*known, own)
-
-
 class Trackers:
-    """The trackers of one process's part of a run."""
+    """Those that a run asks for; use as a context manager around its training."""
 
-    def __init__(self, config: RunConfig, folder: Path, *, update: int) -> None:
-        """Start them; a run that goes on is a segment of its own, since steps may be done again (B91)."""
-        self.failed: dict[str, str] = {}
-        """Name -> what went wrong."""
-        self._open: dict[str, GeneralTracker] = {}
-        self._failures = failures() if config.storage.trackers else ()
-        name = config.name if not update else f"{config.name}-from-{update:06d}"
-        for kind in config.storage.trackers:
-            with self._guarded(kind, "could not start"):
-                tracker = MAKERS[kind](config.storage.project, name, folder)
-                tracker.start()
-                tracker.store_init_configuration(flat(config.model_dump(mode="json")))
-                self._open[kind] = tracker
+    def __init__(self, run: Run, made: Mapping[str, Callable[[Run], TrackerLike]] = TRACKERS) -> None:
+        """Find their libraries.
+
+        Raises:
+            MissingLibraryError: if one is not installed.
+        """
+        self._run, self._made = run, made
+        self._errors: dict[str, tuple[type[Exception], ...]] = {}
+        self._live: dict[str, TrackerLike] = {}
+        for name in run.config.storage.trackers:
+            library = optional_library(name, extra="track", use=f"tracker {name!r}")
+            self._errors[name] = GAME_ERRORS
+            own = getattr(library, "Error", None)
+            if isinstance(own, type) and issubclass(own, Exception):
+                self._errors[name] = (*GAME_ERRORS, own)
+
+    def __enter__(self) -> "Trackers":
+        for name in self._errors:
+            self._attempt(name, self._start)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in list(self._live):
+            self._attempt(name, lambda name: self._live[name].finish())
+        self._live.clear()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of those that work."""
+        return tuple(self._live)
 
     def report(self, update: int, metrics: Mapping[str, float]) -> None:
-        """Send one update's metrics to each."""
-        for kind, tracker in list(self._open.items()):
-            with self._guarded(kind, f"failed at update {update}"):
-                tracker.log(dict(metrics), step=update)
+        """Pass one update's numbers on; those that are none (NaN) are left out."""
+        known = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        for name in list(self._live):
+            self._attempt(name, lambda name: self._live[name].log(dict(known), step=update))
 
-    def finish(self) -> None:
-        """End them, also those that are broken no more than the others."""
-        for kind, tracker in list(self._open.items()):
-            with self._guarded(kind, "could not finish"):
-                tracker.finish()
-        self._open.clear()
+    def _start(self, name: str) -> None:
+        tracker = self._made[name](self._run)
+        tracker.start()
+        tracker.store_init_configuration(settings_told(self._run.config))
+        self._live[name] = tracker
 
-    def told(self) -> str:
-        """A line on what failed; empty where nothing did."""
-        if not self.failed:
-            return ""
-        reasons = "; ".join(f"{kind} {reason}" for kind, reason in self.failed.items())
-        return f"{len(self.failed)} tracker(s) failed, metrics.jsonl is whole: {reasons}"
-
-    @contextmanager
-    def _guarded(self, kind: str, what: str) -> Iterator[None]:
+    def _attempt(self, name: str, act: Callable[[str], None]) -> None:
+        """Let a library act; what it raises is told, and the library is asked no more."""
         try:
-            yield
-        except self._failures as error:
-            self._open.pop(kind, None)
-            reason = " ".join(str(error).split())[:LONGEST]
-            self.failed[kind] = f"{what} ({type(error).__name__}: {reason})"
-            _LOG.warning("tracker %r %s; the run goes on without it", kind, self.failed[kind])
+            act(name)
+        except self._errors[name] as error:
+            self._live.pop(name, None)
+            _logger.warning(
+                "tracker %r failed and is left out from here on, the run goes on: %s: %s",
+                name,
+                type(error).__name__,
+                error,
+            )
 
 
-@contextmanager
-def open_trackers(config: RunConfig, folder: Path, *, update: int) -> Iterator[Trackers]:
-    """Trackers that are finished whatever happens inside."""
-    trackers = Trackers(config, folder, update=update)
-    try:
-        yield trackers
-    finally:
-        trackers.finish()
+def settings_told(config: RunConfig) -> dict[str, Any]:
+    """The resolved settings by dotted path; lists as text."""
+    told: dict[str, Any] = {}
 
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    """Nested settings under dotted names, what is no number or text as text."""
-    found: dict[str, bool | int | float | str] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+    def tell(path: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                tell(f"{path}.{name}" if path else str(name), inner)
         else:
-            found[f"{prefix}{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
-    return found
+            told[path] = (
+                value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+            )
+
+    tell("", config.model_dump(mode="json"))
+    return told

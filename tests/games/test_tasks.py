@@ -1,6 +1,7 @@
 """Tasks from files: what is read, left out and counted, asked and scored; the order of epochs; mistakes in files."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -319,6 +320,14 @@ def test_score_when_it_leaves_its_range_then_the_game_fails(
     assert isinstance(
         malformed.observe(malformed.decode({"task": 0, "over": False}), "Ada").grammar.parse("5"), Malformed
     )
+
+
+def test_games_when_imported_and_made_without_files_then_nothing_that_reads_parquet_is_loaded() -> None:
+    code = (
+        "import sys; from coplay.games import make_game; make_game('tasks'); print('pyarrow' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"
 
 
 # --- epochs ---

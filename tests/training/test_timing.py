@@ -1,11 +1,13 @@
 """Seconds, tokens and memory, told by section."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_fakes import make_tree, play_iteration, tiny_run
+from run_fakes import make_tree, play_iteration, tiny_config, tiny_run
 
+from coplay.scripts.train import start_training
 from coplay.training.timing import Benchmark, Clock, NumTokens, benchmark_lines, count_tokens
 
 
@@ -57,3 +59,17 @@ def test_benchmark_when_a_run_is_over_then_sums_means_and_rates(monkeypatch: pyt
 
 def test_benchmark_when_nothing_was_done_then_nothing_is_told() -> None:
     assert Benchmark().told() == {} and benchmark_lines({}) == ()
+
+
+def test_command_when_trained_then_told_at_the_end_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start_training(tiny_config(tmp_path))
+    told = capsys.readouterr().err
+    assert "3 updates in" in told and "tokens a second" in told and "MB at most" in told
+    summary = json.loads((tmp_path / "tiny" / "benchmark.json").read_text())
+    assert summary["updates"] == 3 and set(summary["sections"]) == {
+        "collect", "credit", "update", "record", "other"
+    }  # fmt: skip
+    assert summary["memory_mb"]["peak"] >= summary["memory_mb"]["mean"] > 0
+    assert sum(one["share"] for one in summary["sections"].values()) == pytest.approx(1)

@@ -1,145 +1,147 @@
-"""Trackers that fail where real ones do: the run goes on, and nobody can miss it."""
+"""Copies of metrics for other programs: what they get, and that none of them stops a run."""
 
 import json
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-from accelerate.tracking import GeneralTracker
-from run_fakes import tiny_config, tiny_settings
+from pydantic import ValidationError
+from run_fakes import differences, run_bytes, tiny_config, tiny_run
 
-from coplay.scripts import train as train_command
-from coplay.training import tracking
-from coplay.training.config import RunConfig
+from coplay.games.optional import MissingLibraryError
+from coplay.scripts.train import main
+from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
-from coplay.training.tracking import Trackers, flat, open_trackers
+from coplay.training.run import Run
+from coplay.training.tracking import TRACKERS, Trackers, settings_told
 
 
-class NotingTracker(GeneralTracker):
-    """Keeps what it is told; breaks at one of its calls."""
+class Keeper:
+    """Keeps what it is told, and fails where it is to."""
 
-    name = "noting"
-    requires_logging_directory = False
-
-    def __init__(self, breaks_at: str = "", error: Exception | None = None) -> None:
-        super().__init__()
-        self.breaks_at, self.error = breaks_at, error or OSError("no network")
+    def __init__(self, fails: str = "") -> None:
+        self.fails = fails
         self.told: list[tuple[str, Any]] = []
 
-    @property
-    def tracker(self) -> "NotingTracker":
-        return self
-
-    def _note(self, what: str, content: Any = None) -> None:
-        self.told.append((what, content))
-        if what == self.breaks_at:
-            raise self.error
+    def _tell(self, what: str, value: Any = None) -> None:
+        self.told.append((what, value))
+        if what == self.fails:
+            raise ConnectionError(f"no {what}")
 
     def start(self) -> None:
-        self._note("start")
+        self._tell("start")
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self._note("configuration", values)
+        self._tell("settings", values)
 
-    def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        self._note(f"log {step}", values)
+    def log(self, values: dict[str, Any], step: int | None = None) -> None:
+        self._tell("log", (step, values))
 
     def finish(self) -> None:
-        self._note("finish")
-
-
-Sit = Callable[..., dict[str, NotingTracker]]
+        self._tell("finish")
 
 
 @pytest.fixture
-def sit(monkeypatch: pytest.MonkeyPatch) -> Sit:
-    """Put noting trackers in the place of the real ones; gives them by name once they are made."""
-
-    def put(**breaks: tuple[str, Exception | None]) -> dict[str, NotingTracker]:
-        made: dict[str, NotingTracker] = {}
-
-        def maker(kind: str) -> Any:
-            def make(project: str, name: str, folder: Path) -> NotingTracker:
-                made[kind] = NotingTracker(*breaks[kind])
-                made[kind].told.append(("made", (project, name)))
-                return made[kind]
-
-            return make
-
-        for kind in breaks:
-            monkeypatch.setitem(tracking.MAKERS, kind, maker(kind))
-        return made
-
-    return put
+def tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run that asks for a tracker whose library is there, and empty."""
+    monkeypatch.setitem(sys.modules, "trackio", ModuleType("trackio"))
+    return tiny_run(tmp_path, {"storage.trackers": ["trackio"], "update.num_updates": 2})
 
 
-def config(folder: Path, *trackers: str) -> RunConfig:
-    return tiny_config(folder, {"storage.trackers": list(trackers)})
+def follow(run: Run, keeper: Keeper) -> None:
+    with Trackers(run, {"trackio": lambda _: keeper}) as trackers:
+        train(run, trackers.report)
 
 
-def test_run_without_trackers_when_trained_then_none_is_made(tmp_path: Path, sit: Sit) -> None:
-    made = sit(tensorboard=("", None), trackio=("", None), wandb=("", None))
-    with open_trackers(config(tmp_path), tmp_path, update=0) as trackers:
-        trackers.report(0, {"a": 1.0})
-    assert not made and not trackers.told()
-
-
-def test_trackers_when_one_cannot_start_then_warned_and_the_others_go_on(
-    tmp_path: Path, sit: Sit, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = sit(wandb=("start", ImportError("no wandb here")), trackio=("log 1", None), tensorboard=("", None))
-    with caplog.at_level(logging.WARNING):
-        chosen = config(tmp_path, "wandb", "trackio", "tensorboard")
-        with open_trackers(chosen, tmp_path, update=0) as trackers:
-            for update in range(3):
-                trackers.report(update, {"a": float(update)})
-    assert [what for what, _ in made["wandb"].told] == ["made", "start"]
-    assert [what for what, _ in made["trackio"].told][-2:] == ["log 0", "log 1"]
-    whole = made["tensorboard"].told
-    assert [what for what, _ in whole] == [
-        "made", "start", "configuration", "log 0", "log 1", "log 2", "finish"
-    ]  # fmt: skip
-    assert whole[2][1]["game.kind"] == "iterated_matrix" and whole[3][1] == {"a": 0.0}
-    assert len(caplog.records) == 2 and "no wandb here" in caplog.records[0].getMessage()
-    assert trackers.told().startswith("2 tracker(s) failed, metrics.jsonl is whole: wandb could not start")
-    assert "trackio failed at update 1" in trackers.told()
-
-
-def test_trackers_when_the_run_breaks_then_finished_once(tmp_path: Path, sit: Sit) -> None:
-    made = sit(tensorboard=("", None))
-    with (
-        pytest.raises(ArithmeticError),
-        open_trackers(config(tmp_path, "tensorboard"), tmp_path, update=0) as trackers,
+def test_tracker_when_asked_for_then_told_settings_and_each_update(tracked: Run) -> None:
+    keeper = Keeper()
+    follow(tracked, keeper)
+    assert [what for what, _ in keeper.told] == ["start", "settings", "log", "log", "finish"]
+    settings = keeper.told[1][1]
+    assert settings["update.num_updates"] == 2 and settings["agents.policies.shared.weights.kind"] == "full"
+    lines = list(read_metrics(tracked.folder / "metrics.jsonl"))
+    for line, (step, values) in zip(
+        lines, [told for what, told in keeper.told if what == "log"], strict=True
     ):
-        trackers.report(0, {"a": 1.0})
-        raise ArithmeticError
-    assert [what for what, _ in made["tensorboard"].told].count("finish") == 1
+        assert step == line.pop("update")
+        assert values == {name: value for name, value in line.items() if value is not None}
 
 
-def test_run_when_it_goes_on_then_a_segment_of_its_own_b91(tmp_path: Path, sit: Sit) -> None:
-    """Steps 200 to 212 were told before the crash; they are told again, elsewhere."""
-    made = sit(trackio=("", None))
-    Trackers(config(tmp_path, "trackio"), tmp_path, update=200).finish()
-    assert made["trackio"].told[0] == ("made", ("coplay", "tiny-from-000200"))
-
-
-def test_settings_when_flat_then_numbers_and_texts_under_dotted_names() -> None:
-    assert flat({"a": {"b": 1, "c": None}, "d": [1, 2], "e": True}) == {
-        "a.b": 1, "a.c": "None", "d": "[1, 2]", "e": True
-    }  # fmt: skip
-
-
-def test_command_when_a_tracker_breaks_then_trains_to_the_end_and_says_so(
-    tmp_path: Path, sit: Sit, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("fails", ["start", "settings", "log", "finish"])
+def test_tracker_when_it_fails_then_warned_once_and_the_run_is_the_same(
+    tracked: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: str
 ) -> None:
-    sit(wandb=("log 0", RuntimeError("account")), tensorboard=("", None))
-    settings = tiny_settings(tmp_path, {"storage.trackers": ["wandb", "tensorboard"]})
-    train_command.start_training(RunConfig.model_validate(settings))
-    told = capsys.readouterr().err
-    assert "1 tracker(s) failed, metrics.jsonl is whole: wandb failed at update 0" in told
-    assert "3 updates in" in told and "tokens a second" in told and "MB at most" in told
-    assert [line["update"] for line in read_metrics(tmp_path / "tiny" / "metrics.jsonl")] == [0, 1, 2]
-    summary = json.loads((tmp_path / "tiny" / "benchmark.json").read_text())
-    assert summary["updates"] == 3 and summary["memory_mb"]["peak"] >= summary["memory_mb"]["mean"] > 0
+    keeper = Keeper(fails)
+    with caplog.at_level(logging.WARNING):
+        follow(tracked, keeper)
+    assert [what for what, _ in keeper.told].count(fails) == 1
+    (warning,) = [record.getMessage() for record in caplog.records if "tracker" in record.getMessage()]
+    assert warning.endswith(f"the run goes on: ConnectionError: no {fails}")
+    plain = tiny_run(tmp_path / "plain", {"update.num_updates": 2})
+    train(plain, lambda update, metrics: None)
+    assert differences(run_bytes(tracked.folder), run_bytes(plain.folder)) == []
+
+
+def test_error_of_the_librarys_own_when_raised_then_caught_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = ModuleType("wandb")
+    library.Error = type("Error", (Exception,), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", library)
+    run = tiny_run(tmp_path, {"storage.trackers": ["wandb"]})
+
+    def refuse(_: Run) -> Any:
+        raise library.Error("not logged in")
+
+    with Trackers(run, {"wandb": refuse}) as trackers:
+        assert trackers.names == ()
+
+
+def test_library_when_missing_then_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tiny_run(tmp_path, {"storage.trackers": ["trackio"]})
+    monkeypatch.setattr("coplay.games.optional.import_module", _absent)
+    with pytest.raises(
+        MissingLibraryError, match=r"tracker 'trackio' needs the library 'trackio'.*\[track\]"
+    ):
+        Trackers(run)
+    with pytest.raises(ValidationError, match=r"storage\.trackers"):
+        tiny_config(tmp_path, {"storage.trackers": ["mlflow"]})
+    assert set(TRACKERS) == {"tensorboard", "trackio", "wandb"}
+
+
+def _absent(module: str) -> Any:
+    raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+
+def test_settings_when_told_then_by_dotted_path(tmp_path: Path) -> None:
+    told = settings_told(tiny_config(tmp_path))
+    assert told["game.kind"] == "iterated_matrix" and told["collect.branching"] is None
+    assert told["storage.trackers"] == "[]"
+    assert all(value is None or isinstance(value, bool | int | float | str) for value in told.values())
+
+
+@pytest.mark.needs("tensorboard")
+def test_tensorboard_when_a_run_is_trained_by_command_then_reads_back_its_metrics(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    settings = tmp_path / "run.toml"
+    settings.write_text(
+        'name = "watched"\n[game]\nkind = "tasks"\nwording = "terse"\n'
+        "[agents.model]\nhidden = 16\nintermediate = 16\nnum_layers = 1\nnum_heads = 2\n"
+        "[agents.sampling]\nmax_new_tokens = 4\n[collect]\nnum_groups = 2\ngroup_size = 2\n"
+        f'[update]\nnum_updates = 2\n[storage]\nfolder = {json.dumps(str(tmp_path))}\ntrackers = ["tensorboard"]\n'
+    )
+    assert main([str(settings)]) == 0
+    events = EventAccumulator(str(tmp_path / "watched" / "tensorboard"))
+    events.Reload()
+    lines: list[Mapping[str, Any]] = list(read_metrics(tmp_path / "watched" / "metrics.jsonl"))
+    seen = [(one.step, one.value) for one in events.Scalars("policy/shared/gradient_norm")]
+    assert [step for step, _ in seen] == [0, 1]
+    for (_, value), line in zip(seen, lines, strict=True):
+        assert value == pytest.approx(line["policy/shared/gradient_norm"], rel=1e-6)
