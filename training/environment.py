@@ -1,4 +1,4 @@
-"""What a run's numbers depend on besides its configuration."""
+"""What a run's numbers depend on beside its configuration, as its folder keeps it."""
 
 import importlib.metadata
 import platform

@@ -10,9 +10,9 @@ from coplay.training.alignment import check_gap
 from coplay.training.mini_batches import Dealing, deal
 from coplay.training.objectives import ObjectiveSettings
 from coplay.training.passes import score_pass, token_passes
-from coplay.training.records import Before, TokenBatch, UpdateResult
+from coplay.training.records import TokenBatch, UpdateResult
 from coplay.training.step_metrics import update_metrics
-from coplay.training.terms import read_reference, weights_of
+from coplay.training.terms import Before, read_reference, weights_of
 from coplay.training.updates import StepPlan, policy_step
 
 
@@ -80,6 +80,6 @@ def read_before(policy: Policy, batch: TokenBatch, settings: ObjectiveSettings, 
         log_probs=log_probs,
         entropies=entropies,
         weights=weights_of(settings, moved, log_probs, everything),
-        reference=read_reference(policy, passes, settings, plan.reading),
+        reference=read_reference(policy, passes, moved, settings, plan.reading),
     )
     return found.to(torch.device("cpu"))

@@ -18,6 +18,7 @@ from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
+from coplay.agents.settings import at_temperature
 from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
     CheckpointError,
@@ -59,7 +60,7 @@ class Run:
         """Of section `game`; its players are those of the whole mixture."""
         for variant in config.make_mixture().variants:
             check_critic(variant.game, config)
-        needs_reference = config.objective.kl_coefficient > 0
+        needs_reference = config.objective.needs_reference
         self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
         self.mixture: Mixture = config.make_mixture().fitted(self._num_tokens)
         """What is played, without what is too long for its parameters in this model's tokens."""
@@ -102,16 +103,23 @@ class Run:
         """Tokens of a context that begins with an observation."""
         return len(self.base.chat.opening(observation.system, observation.text))
 
-    def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
-        """Who sits down under the name of a policy or of an agent without weights."""
+    def factory(self, agent: str, *, run_seed: int, temperature: float | None = None) -> AgentFactory:
+        """Who sits down under the name of a policy or of an agent without weights.
+
+        Args:
+            agent: the name.
+            run_seed: of the luck in replies.
+            temperature: of a policy, in place of that of training; 0: always the likeliest token.
+        """
         if agent not in self.policies:
             return named_agent(agent, tools=self.tools)
         policy = self.policies[agent]
+        sampling = at_temperature(self.config.agents.sampling, temperature)
         return language_agent_factory(
             self.engine,
             policy.chat,
             lambda: policy.label,
-            self.config.agents.sampling,
+            sampling,
             run_seed=run_seed,
             tools=self.tools,
         )
@@ -123,7 +131,14 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint after `state.update` updates and prune old ones."""
         self.state = self.state.model_copy(
-            update={"policy_versions": {name: policy.version for name, policy in self.policies.items()}}
+            update={
+                "policy_versions": {name: policy.version for name, policy in self.policies.items()},
+                "kl_coefficients": {
+                    trainer.policy.name: trainer.kl_coefficient
+                    for trainer in self.trainers
+                    if self.config.objective.kl is not None
+                },
+            }
         )
         optimizers = {trainer.policy.name: trainer.optimizer_state() for trainer in self.trainers}
         if self.critic is not None and self.critic_optimizer is not None:
@@ -148,6 +163,8 @@ class Run:
             )
         for trainer in self.trainers:
             trainer.restore_optimizer(optimizers[trainer.policy.name])
+            known = self.state.kl_coefficients
+            trainer.kl_coefficient = known.get(trainer.policy.name, trainer.kl_coefficient)
         if self.critic is not None and self.critic_optimizer is not None:
             restore_optimizer(self.critic_optimizer, self.critic.named_parameters(), optimizers["critic:"])
 
