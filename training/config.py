@@ -255,6 +255,15 @@ class RunConfig(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_credits(self) -> "RunConfig":
+        if not self.objective.mask_tool_output and self.storage.every and self.storage.credits:
+            raise ConfigError(
+                "'objective.mask_tool_output' is False, so that tokens are trained on that nobody sampled and no stored"
+                " turn has a credit for; expected storage.credits = false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_updates(self) -> "RunConfig":
         check_updates(self.update, self.objective, self.estimator, self.shaping)
         return self

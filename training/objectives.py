@@ -92,6 +92,9 @@ class ObjectiveBase(Settings):
     normaliser: Literal["trajectories", "tokens", "sequence", "constant"] = "trajectories"
     """What the summed loss of a step's batch is divided by: trajectories, tokens, each trajectory's own tokens and then
     trajectories (GRPO), or trajectories times `constant_length` (Dr. GRPO)."""
+    mask_tool_output: bool = True
+    """What tools say is context (state masking). False shows the harm: it counts in the loss as if it had been sampled;
+    credits cannot be stored then."""
     constant_length: int | None = Field(None, ge=1)
     """Tokens that normaliser 'constant' takes every trajectory to have."""
 

@@ -22,6 +22,7 @@ from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
 from coplay.training.schemes import AdvantageAlignment, ShapingSettings, SharedReward
 from coplay.training.shaping import advantage_alignment, shared_reward, visitation_weights
+from coplay.training.tool_tokens import with_own_behaviour
 from coplay.training.updates import StepPlan
 
 
@@ -176,6 +177,7 @@ class Trainer:
             trie_of=self.policy.chat.trie,
             reward_scale=self.config.estimator.reward_scale,
             entropy_mask_regex=self.config.objective.entropy_mask_regex,
+            tool_output=not self.config.objective.mask_tool_output,
         )
 
     def credit(
@@ -210,9 +212,10 @@ class Trainer:
             frozen=update < settings.critic_warmup,
         )
         dealing = dealing_of(settings, self.config.seed, self.policy.name, update)
-        result = policy_update(
-            self.policy, self.optimizer, credit.batch, credit.tokens, objective, plan, dealing
-        )
+        batch = credit.batch
+        if not objective.mask_tool_output:
+            batch = with_own_behaviour(self.policy, batch, plan.reading)
+        result = policy_update(self.policy, self.optimizer, batch, credit.tokens, objective, plan, dealing)
         if not plan.frozen:
             self.policy.bump()
         metrics = {**result.metrics, "lr": plan.lr}
