@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from coplay.training.masked import keep, masked_mean, masked_sum, segment_sum
+from coplay.training.masked import masked_mean, masked_sum, segment_sum
 from coplay.training.objectives import ObjectiveSettings
 
 _LOG = logging.getLogger(__name__)
@@ -30,9 +30,12 @@ def gap_measures(behaviour: Tensor, log_probs: Tensor) -> dict[str, Tensor]:
     """How |log pi - log mu| lies over a policy's N tokens, besides its mean and maximum.
 
     `ratio_gap_median` and `ratio_gap_p99` (the smallest gap that so many tokens do not exceed), and the shares
-    `ratio_gap_above_0.1` and `ratio_gap_above_2`, in nats.
+    `ratio_gap_above_0.1` and `ratio_gap_above_2`, in nats. What nobody sampled (NaN of the engine) has no gap.
     """
-    gaps = (log_probs - behaviour).abs().double().sort().values
+    known = ~torch.isnan(behaviour)
+    gaps = (log_probs - behaviour)[known].abs().double().sort().values
+    if not len(gaps):
+        gaps = gaps.new_full((1,), float("nan"))
     last = len(gaps) - 1
     return {
         "ratio_gap_median": gaps[last // 2],
@@ -97,7 +100,8 @@ def check_gap(policy: str, behaviour: Tensor, log_probs: Tensor, largest: float 
 def alarm(policy: str, behaviour: Tensor, log_probs: Tensor, settings: ObjectiveSettings) -> str | None:
     """One sentence if the gaps are notable though not refused: their mean, or more than one token in a hundred."""
     numbers = {name: float(value) for name, value in gap_measures(behaviour, log_probs).items()}
-    mean, limit = float(masked_mean((log_probs - behaviour).abs(), None)), settings.alarm_gap
+    gaps = (log_probs - behaviour).abs()
+    mean, limit = float(masked_mean(gaps, ~torch.isnan(gaps))), settings.alarm_gap
     if limit is None or (mean <= limit and numbers["ratio_gap_p99"] <= max(limit, NOTABLE)):
         return None
     return (
@@ -112,6 +116,6 @@ def alarm(policy: str, behaviour: Tensor, log_probs: Tensor, settings: Objective
 def raise_alarms(found: Mapping[str, tuple[Tensor, Tensor]], settings: ObjectiveSettings) -> None:
     """Warn on the console of each policy that needs it; `found` holds log-probs of engine and trainer."""
     for policy, (behaviour, log_probs) in found.items():
-        told = alarm(policy, behaviour, keep(log_probs, None), settings)
+        told = alarm(policy, behaviour, log_probs, settings)
         if told is not None:
             _LOG.warning("%s", told)

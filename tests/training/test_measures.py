@@ -121,6 +121,9 @@ def test_gaps_when_measured_then_token_by_token() -> None:
     found = {name: float(value) for name, value in gap_measures(behaviour, trainer).items()}
     assert found["ratio_gap_median"] == 0.0 and found["ratio_gap_p99"] == pytest.approx(0.05)
     assert found["ratio_gap_above_0.1"] == 0.01 and found["ratio_gap_above_2"] == 0.01
+    unsampled = torch.cat([behaviour, tensor([float("nan")] * 9)])
+    again = gap_measures(unsampled, torch.cat([trainer, tensor([-1.0] * 9)]))
+    assert {name: float(value) for name, value in again.items()} == found
 
 
 @pytest.mark.parametrize("constant", [0.0, -1.0])
