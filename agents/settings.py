@@ -1,7 +1,7 @@
 """What can be said about models and policies in a configuration; no torch here."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -10,6 +10,14 @@ class Settings(BaseModel):
     """A frozen part of a configuration: unknown keys are errors, every field is documented once."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+Sampled = TypeVar("Sampled", bound=Settings)
+
+
+def at_temperature(settings: Sampled, temperature: float | None) -> Sampled:
+    """The same way of sampling at another temperature, for evaluation: 0 takes the likeliest token; None: the same."""
+    return settings if temperature is None else settings.model_copy(update={"temperature": temperature})
 
 
 def default_kind(kind: str) -> BeforeValidator:
@@ -49,9 +57,20 @@ class FolderModel(Settings):
     """Trade time for memory in the training step."""
 
 
+class TabularModel(Settings):
+    """No model: a table with a logit for each next token in each situation of a game small enough to enumerate."""
+
+    kind: Literal["tabular"] = "tabular"
+    max_nodes: int = Field(300_000, ge=1)
+    """Most nodes of the game's tree; a larger game is refused."""
+
+
 ModelSettings = Annotated[
-    Annotated[EmbeddedModel | FolderModel, Field(discriminator="kind")], default_kind("embedded")
+    Annotated[EmbeddedModel | FolderModel | TabularModel, Field(discriminator="kind")],
+    default_kind("embedded"),
 ]
+LanguageModelSettings = EmbeddedModel | FolderModel
+"""Those that read any text."""
 
 
 class LoraWeights(Settings):

@@ -1,4 +1,4 @@
-"""`coplay train [CONFIG] [--section.field value] [--resume DIR] [--overwrite] [--dry-run]`."""
+"""`coplay train [CONFIG] [--section.field value] [--resume DIR] [--overwrite] [--dry-run] [--evaluate-only]`."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from coplay.agents.runs import find_run
+from coplay.agents.runs import find_run, read_object
 from coplay.scripts.progress import Progress
 from coplay.scripts.settings import DEFAULT_CONFIG, OTHER_CONFIG, read_settings, shipped_configs
 from coplay.training.config import RunConfig
@@ -16,13 +16,15 @@ from coplay.training.messages import ConfigError
 if TYPE_CHECKING:
     from coplay.training.run import Run
 
-USAGE = """coplay train [CONFIG] [--section.field value ...] [--overwrite] [--dry-run]
+USAGE = """coplay train [CONFIG] [--section.field value ...] [--overwrite] [--dry-run] [--evaluate-only]
 coplay train --resume DIR
 
+--evaluate-only makes the run's folder, evaluates its start and prints that: nothing is trained.
 CONFIG is a TOML file or the name of a shipped configuration ({configs}; default {default}, or
 {other} with a --game.kind of its own, which may be module:Class of a module in this folder).
 --dry-run plays and trains one iteration in memory and shows one dialogue per seat, row lengths, memory and time.
-A section's kind can be changed, e.g. --shaping.kind shared_reward; its other fields then start from their defaults.
+A section's kind can be changed, e.g. --shaping.kind shared_reward; what both kinds have in common then stays, and its
+other fields start from their defaults.
 A field that may be None is set to it by null, e.g. --storage.keep null.
 
 """
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     """Train one run."""
     words = list(arguments)
     wants_help = take(words, "--help") or take(words, "-h")
-    switches = {name: take(words, name) for name in ("--overwrite", "--dry-run")}
+    switches = {name: take(words, name) for name in ("--overwrite", "--dry-run", "--evaluate-only")}
     resume = take_value(words, "--resume")
     if resume is not None:
         if words or any(switches.values()):
@@ -49,7 +51,23 @@ def main(arguments: Sequence[str]) -> int:
 
         sys.stdout.write(dry_run(config))
         return 0
+    if switches["--evaluate-only"]:
+        return evaluate_start(config, overwrite=switches["--overwrite"])
     return start_training(config, overwrite=switches["--overwrite"])
+
+
+def evaluate_start(config: RunConfig, *, overwrite: bool = False) -> int:
+    """Evaluate a new run as it starts, and keep what was found; it can be resumed to train."""
+    from coplay.scripts.evaluate import print_results
+    from coplay.training.evaluate import Result
+    from coplay.training.record import evaluate_run
+    from coplay.training.run import new_run
+
+    run = new_run(config, overwrite=overwrite)
+    evaluate_run(run)
+    run.save()
+    print_results(config.name, [Result.model_validate(row) for row in run.state.history[-1]["results"]])
+    return 0
 
 
 def start_training(config: RunConfig, *, overwrite: bool = False) -> int:
@@ -80,12 +98,14 @@ def _train(run: "Run") -> int:
     from coplay.training.lock import sole_writer
     from coplay.training.loop import train
     from coplay.training.reply_budget import too_long_replies
+    from coplay.training.timing import BENCHMARK, benchmark_lines
     from coplay.training.tracking import Trackers
 
     config = run.config
     title = f"{config.name} (seed {config.seed})"
     players = run.game.spec.players
     progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
+    first = run.state.update
     if (warning := too_long_replies(run)) is not None:
         sys.stderr.write(f"warning: {safe_text(warning)}\n")
     trackers = Trackers(run)
@@ -102,7 +122,9 @@ def _train(run: "Run") -> int:
             )
         train(run, report)
         page = write_report(run.folder)
-    sys.stderr.write(f"run folder: {run.folder}\nto look at: {page}\n")
+    told = benchmark_lines(read_object(run.folder / BENCHMARK)) if run.state.update > first else ()
+    lines = [*told, f"run folder: {run.folder}", f"to look at: {page}"]
+    sys.stderr.write("\n".join(lines) + "\n")
     return 0
 
 

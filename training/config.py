@@ -16,26 +16,32 @@ from coplay.agents.tool_settings import ToolSettings
 from coplay.games import Game, GameParameters, Mixture
 from coplay.games.registry import game_class
 from coplay.training.branching import BranchingSettings, check_branching, check_past
+from coplay.training.evaluate_settings import EvaluateSettings, check_best
 from coplay.training.messages import ConfigError
-from coplay.training.mixtures import Exam, GamesEntry, HasChance, MixtureEntry, exams, make_mixture, read_game
+from coplay.training.mixtures import Exam, HasChance, MixtureEntry, exams, make_mixture, read_game
 from coplay.training.objectives import ObjectiveSettings, ReinforceObjective
+from coplay.training.reward_model_settings import RewardModelSettings, check_reward_model
 from coplay.training.schedules import Constant, LearningRate
 from coplay.training.schemes import (
+    AdvantageAlignment,
     BranchesEstimator,
+    CriticEstimator,
     EstimatorSettings,
+    ExpectedPast,
     Independent,
     ReturnsEstimator,
     ShapingSettings,
     critic_learning,
 )
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
+from coplay.training.tabular import check_table_run, check_tables
 
 
 class AgentsSettings(Settings):
     """Who plays: one base model, policies over it, and which of them (or which other agent) holds each seat."""
 
     model: ModelSettings = EmbeddedModel()
-    """The base model that all adapters share."""
+    """The base model that all adapters share; `tabular`: none, but a table for each policy, in a small game."""
     policies: dict[str, PolicySettings] = Field(
         default_factory=lambda: {"shared": PolicySettings()}, min_length=1
     )
@@ -49,6 +55,7 @@ class AgentsSettings(Settings):
 
     @model_validator(mode="after")
     def _check_types(self) -> "AgentsSettings":
+        check_tables(self.model, self.policies, self.sampling, self.tools)
         if isinstance(self.model, FolderModel) and self.model.dtype == "bfloat16":
             for name, policy in self.policies.items():
                 if policy.trained and policy.weights.kind == "full":
@@ -107,7 +114,12 @@ class UpdateSettings(Settings):
     """CPU threads; a resumed run reproduces the first one only at the same number."""
 
 
-def check_updates(update: UpdateSettings, objective: ObjectiveSettings, estimator: EstimatorSettings) -> None:
+def check_updates(
+    update: UpdateSettings,
+    objective: ObjectiveSettings,
+    estimator: EstimatorSettings,
+    shaping: ShapingSettings,
+) -> None:
     """Refuse settings of an update that do not go together.
 
     Raises:
@@ -129,10 +141,39 @@ def check_updates(update: UpdateSettings, objective: ObjectiveSettings, estimato
             f"'update.max_kl' is {update.max_kl} and an update has a single step; expected 'update.num_epochs' or"
             " 'update.num_mini_batches' above 1"
         )
+    check_penalty(objective, estimator, shaping)
     if objective.normaliser == "sequence" and isinstance(estimator, BranchesEstimator):
         raise ConfigError(
             "'objective.normaliser' is 'sequence' and 'estimator.kind' is 'branches', whose paths share turns, so that"
             " none has a length of its own; expected another normaliser"
+        )
+
+
+def check_penalty(
+    objective: ObjectiveSettings, estimator: EstimatorSettings, shaping: ShapingSettings
+) -> None:
+    """Refuse a KL in the rewards where it would reach what others are told, or a turn that several paths share.
+
+    Raises:
+        ConfigError: if so.
+    """
+    if objective.kl_in_reward is None:
+        return
+    asked = "'objective.kl.place' is 'reward'"
+    if isinstance(estimator, BranchesEstimator):
+        raise ConfigError(
+            f"{asked} and 'estimator.kind' is 'branches', whose paths share turns; expected place = 'loss'"
+        )
+    if isinstance(estimator, CriticEstimator) and not isinstance(shaping, Independent):
+        raise ConfigError(
+            f"{asked}, 'estimator.kind' is 'critic' and 'shaping.kind' is {shaping.kind!r}: the critic learns lowered"
+            " rewards, and what others got from the game would be measured against them; expected place = 'loss', or"
+            " an estimator without a critic"
+        )
+    if isinstance(shaping, AdvantageAlignment) and isinstance(shaping.past, ExpectedPast):
+        raise ConfigError(
+            f"{asked} and 'shaping.past.kind' is 'expected', for which tokens on branches would have to be lowered too;"
+            " expected place = 'loss'"
         )
 
 
@@ -155,19 +196,6 @@ class StorageSettings(Settings):
     """What Trackio and W&B file the run under."""
 
 
-class EvaluateSettings(Settings):
-    """Evaluation during training, in games of their own."""
-
-    every: int = Field(0, ge=0)
-    """Evaluate after every n-th update, and at start and end; 0 = never."""
-    anchors: tuple[str, ...] = ()
-    """Scripted agents to meet, besides self-play; in a mixture each in the games that it has rules for."""
-    num_games: int = Field(32, ge=1)
-    """Games per pairing and seat, and of a mixture per part."""
-    held_out: tuple[GamesEntry, ...] = ()
-    """Games that are evaluated and never trained on."""
-
-
 class RunConfig(Settings):
     """One training run."""
 
@@ -187,6 +215,8 @@ class RunConfig(Settings):
     update: UpdateSettings = UpdateSettings()
     storage: StorageSettings = StorageSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    reward_model: RewardModelSettings | None = None
+    """A model whose scores of conversations are added to rewards; None: none."""
 
     @field_validator("game", mode="before")
     @classmethod
@@ -200,6 +230,7 @@ class RunConfig(Settings):
         for kind in dict.fromkeys([type(game).name, *kinds]):
             check_seats(agents.seats, policies=agents.policies, players=game.spec.players, game=kind)
         check_anchors(self.evaluate.anchors, games=kinds)
+        check_best(self.evaluate, [exam.name for exam in self.exams()])
         if not any(
             self.agents.policies[name].trained
             for name in self.seats().values()
@@ -212,6 +243,7 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _check_branching(self) -> "RunConfig":
+        check_reward_model(self.reward_model, self.collect.branching, self.make_game().spec.players)
         check_branching(
             self.collect.branching,
             self.estimator,
@@ -225,8 +257,19 @@ class RunConfig(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_credits(self) -> "RunConfig":
+        if not self.objective.mask_tool_output and self.storage.every and self.storage.credits:
+            raise ConfigError(
+                "'objective.mask_tool_output' is False, so that tokens are trained on that nobody sampled and no stored"
+                " turn has a credit for; expected storage.credits = false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_updates(self) -> "RunConfig":
-        check_updates(self.update, self.objective, self.estimator)
+        check_updates(self.update, self.objective, self.estimator, self.shaping)
+        others = {"mixture": self.mixture, "evaluate.held_out": self.evaluate.held_out}
+        check_table_run(self.agents.model, self.estimator, games=others, precision=self.update.precision)
         return self
 
     def make_game(self) -> Game[Any]:

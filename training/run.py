@@ -1,10 +1,7 @@
 """A run made of its parts: game, policies, critic, engine, trainers, folder. Built once, opened fresh or to go on."""
 
-import importlib.metadata
 import json
-import platform
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +10,15 @@ import torch
 from pydantic import ValidationError
 
 from coplay.agents.base import AgentFactory
-from coplay.agents.base_model import BaseModel, load_base
-from coplay.agents.critic import Critic, build_critic
+from coplay.agents.building import Base, make_base, make_critic, make_policies
+from coplay.agents.critic import Critic
 from coplay.agents.desk import make_desk
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
-from coplay.agents.policy import Policy, build_policies
+from coplay.agents.policy import Policy
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
+from coplay.agents.settings import at_temperature
 from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
     CheckpointError,
@@ -35,28 +33,19 @@ from coplay.training.checkpoint import (
 )
 from coplay.training.config import RunConfig
 from coplay.training.data import check_data, data_record, read_data
+from coplay.training.environment import environment
 from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
 from coplay.training.mixtures import Exam
+from coplay.training.reward_model import RewardModel
 from coplay.training.schemes import critic_learning
 from coplay.training.seats import check_tools
 from coplay.training.trainer import Trainer
 
 IMITATION_FILE = "imitation.json"
 """Stands in the folders of imitations, beside the configuration that every run has."""
-PACKAGES = (
-    "coplay",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "peft",
-    "accelerate",
-    "numpy",
-    "pyarrow",
-    "safetensors",
-)
 
 
 class Run:
@@ -71,15 +60,15 @@ class Run:
         """Of section `game`; its players are those of the whole mixture."""
         for variant in config.make_mixture().variants:
             check_critic(variant.game, config)
-        needs_reference = config.objective.kl_coefficient > 0
-        self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
+        needs_reference = config.objective.needs_reference
+        self.base: Base = make_base(config.agents.model, game=lambda: self.game, seed=config.seed)
         self.mixture: Mixture = config.make_mixture().fitted(self._num_tokens)
         """What is played, without what is too long for its parameters in this model's tokens."""
         self.exams: tuple[Exam, ...] = tuple(
             [exam._replace(games=exam.games.fitted(self._num_tokens)) for exam in config.exams()]
         )
         self.data = read_data(self.mixture, self.exams)
-        self.policies: dict[str, Policy] = build_policies(
+        self.policies: dict[str, Policy] = make_policies(
             self.base,
             config.agents.policies,
             seed=config.seed,
@@ -88,8 +77,9 @@ class Run:
         self.critic: Critic | None = None
         self.critic_optimizer: torch.optim.Optimizer | None = None
         if critic_learning(config.estimator) is not None:
-            self.critic = build_critic(self.base, seed=config.seed)
+            self.critic = make_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
+        self.reward_model = None if config.reward_model is None else RewardModel(config.reward_model)
         self.engine = LocalEngine(self.policies)
         self.tools = make_desk(config.agents.tools)
         for exam in self.exams:
@@ -104,6 +94,8 @@ class Run:
         ]
         self.idle_updates = 0
         """Updates in a row, up to now, that found nothing to train on."""
+        self.alignment_checked = False
+        """Whether engine and trainer were compared since this process began."""
         versions = {name: policy.version for name, policy in self.policies.items()}
         self.state = LoopState(update=0, policy_versions=versions, running_means={})
 
@@ -111,16 +103,23 @@ class Run:
         """Tokens of a context that begins with an observation."""
         return len(self.base.chat.opening(observation.system, observation.text))
 
-    def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
-        """Who sits down under the name of a policy or of an agent without weights."""
+    def factory(self, agent: str, *, run_seed: int, temperature: float | None = None) -> AgentFactory:
+        """Who sits down under the name of a policy or of an agent without weights.
+
+        Args:
+            agent: the name.
+            run_seed: of the luck in replies.
+            temperature: of a policy, in place of that of training; 0: always the likeliest token.
+        """
         if agent not in self.policies:
             return named_agent(agent, tools=self.tools)
         policy = self.policies[agent]
+        sampling = at_temperature(self.config.agents.sampling, temperature)
         return language_agent_factory(
             self.engine,
             policy.chat,
             lambda: policy.label,
-            self.config.agents.sampling,
+            sampling,
             run_seed=run_seed,
             tools=self.tools,
         )
@@ -132,7 +131,14 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint after `state.update` updates and prune old ones."""
         self.state = self.state.model_copy(
-            update={"policy_versions": {name: policy.version for name, policy in self.policies.items()}}
+            update={
+                "policy_versions": {name: policy.version for name, policy in self.policies.items()},
+                "kl_coefficients": {
+                    trainer.policy.name: trainer.kl_coefficient
+                    for trainer in self.trainers
+                    if self.config.objective.kl is not None
+                },
+            }
         )
         optimizers = {trainer.policy.name: trainer.optimizer_state() for trainer in self.trainers}
         if self.critic is not None and self.critic_optimizer is not None:
@@ -157,6 +163,8 @@ class Run:
             )
         for trainer in self.trainers:
             trainer.restore_optimizer(optimizers[trainer.policy.name])
+            known = self.state.kl_coefficients
+            trainer.kl_coefficient = known.get(trainer.policy.name, trainer.kl_coefficient)
         if self.critic is not None and self.critic_optimizer is not None:
             restore_optimizer(self.critic_optimizer, self.critic.named_parameters(), optimizers["critic:"])
 
@@ -280,21 +288,3 @@ def check_critic(game: Game[Any], config: RunConfig) -> None:
             f"the estimator has a critic, but in {game.name!r} players move in turn and no rounds are declared, so"
             " that most ticks have no reply to read a value at; use estimator.kind = 'returns'"
         )
-
-
-def environment() -> dict[str, Any]:
-    """Versions that a run's numbers depend on."""
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "threads": torch.get_num_threads(),
-        "packages": {name: _version(name) for name in PACKAGES},
-    }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
