@@ -1,14 +1,19 @@
 """The protocol of whoever plays a seat, and the record of what one reply was made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from coplay.games import GameParameters, Observation
+from coplay.games import GameParameters, Observation, Tools
+from coplay.games.tools import Call
 
 Finish = Literal["stop", "length", "grammar", "none"]
 """Why a reply ended: end token or plain text (`stop`), token limit (`length`), the grammar's last token (`grammar`);
 `none` marks the closing observation of a truncated game, which nobody answers."""
+
+CallOutcome = Literal["ok", "malformed", "unknown", "over_budget", "timeout", "failed", "too_long"]
+"""What came of a tool call: a result; no call at all; no such tool; none left; no answer in time; an error of the tool;
+or a result that the context could not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,25 @@ class Sampling:
     seed: int
     constrained: bool
     """True: drawn from the tokens that continue a label of the grammar, renormalised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call inside a turn: what was said, and what the player was told."""
+
+    text: str
+    """The reply that was the call."""
+    tool: str
+    """Empty where a malformed call names none."""
+    arguments: Mapping[str, Any]
+    """JSON values by name; empty where the call was not understood."""
+    result: str
+    """As the player reads it: the result, or what was wrong."""
+    outcome: CallOutcome
+    constrained: bool = False
+    """Whether the call's own tokens were drawn under the grammar of calls and moves."""
+    place: int | None = None
+    """Which of the turn's segments is the result; None without tokens, or where the context could not hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +84,34 @@ class Reply:
     """Digest of the tokenizer that the ids belong to."""
     entropy: float | None = None
     """Nats of the distribution that the first chosen token was drawn from; None: not asked for, or not known."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tools called before `text`; their tokens and results are among the segments, in order. `sampling` is that of the
+    last sample."""
 
 
 class ContextOverflowError(ValueError):
     """An agent's context cannot hold its next observation and a reply; the episode ends as truncated."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave."""
+
+    text: str
+    """The result, or what went wrong in words."""
+    outcome: Literal["ok", "timeout", "failed"] = "ok"
+
+
+class Desk(Protocol):
+    """Whoever runs the tools that games offer."""
+
+    def check(self, tools: Tools) -> None:
+        """Refuse tools that nobody here runs, by a `ValueError`."""
+        ...
+
+    async def run(self, call: Call) -> ToolResult:
+        """The result of a call."""
+        ...
 
 
 class Agent(Protocol):
@@ -105,6 +153,8 @@ class Seat:
     """What the game was told: its rules as everyone knows them; None where whoever seats the agent does not say."""
     tells_entropy: bool = False
     """True: replies of agents with tokens are to say their `entropy`."""
+    tools: Desk | None = None
+    """Who runs the tools that the game offers, for agents without weights; None: nobody."""
 
 
 AgentFactory = Callable[[Seat], Agent]

@@ -13,6 +13,7 @@ from coplay.agents.chat import ChatFormat
 from coplay.agents.embedded_tokenizer import embedded_tokenizer
 from coplay.agents.linear import speed_up
 from coplay.agents.settings import EmbeddedModel, FolderModel, ModelSettings
+from coplay.agents.tree_attention import read_by_blocks
 from coplay.games.chance import derive_seed
 
 PROBE = "Na\u00efve caf\u00e9 \u2013 12 345,\n\n1. \U0001f642 ok?"
@@ -74,6 +75,7 @@ def load_base(settings: ModelSettings, *, seed: int) -> BaseModel:
     model.eval()
     model.requires_grad_(False)
     speed_up(model)
+    read_by_blocks(model)
     ends = model.config.eos_token_id
     chat = ChatFormat(
         tokenizer,

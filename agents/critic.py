@@ -13,6 +13,7 @@ from transformers import LlamaModel
 from coplay.agents.adapters import fill, forked_rng
 from coplay.agents.base_model import BaseModel, embedded_config
 from coplay.agents.settings import EmbeddedModel, LoraWeights
+from coplay.agents.tree_attention import TreeMask, read_by_blocks
 from coplay.agents.trunk import Trunk
 from coplay.agents.weights import read_tensors
 from coplay.games.chance import derive_seed
@@ -47,7 +48,7 @@ class Critic:
         self,
         input_ids: Tensor,
         position_ids: Tensor | None,
-        attention_mask: Tensor | None,
+        attention_mask: Tensor | TreeMask | None,
         rows: Tensor,
         columns: Tensor,
     ) -> Tensor:
@@ -56,7 +57,7 @@ class Critic:
         Args:
             input_ids: (B, T).
             position_ids: (B, T) or None.
-            attention_mask: (B, T) or (B, 1, T, T), True = included; or None.
+            attention_mask: as `Trunk.hidden` takes it.
             rows: (N,) in [0, B).
             columns: (N,) in [0, T).
         """
@@ -108,6 +109,7 @@ def build_critic(base: BaseModel, *, seed: int) -> Critic:
     if isinstance(base.settings, EmbeddedModel):
         with forked_rng(own):
             model: Any = LlamaModel(embedded_config(base.settings, base.model.config.vocab_size))
+        read_by_blocks(model)
         model.to(base.model.device).eval()
         return Critic(Trunk(model), dict(model.named_parameters()), width)
     adapter = base.add_adapter(LoraWeights(), seed=own)

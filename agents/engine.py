@@ -1,6 +1,6 @@
 """What agents ask of a token sampler, whichever library or server answers. No torch here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, overload
 
@@ -65,6 +65,8 @@ class SampleRequest:
     """Allowed replies; None samples freely."""
     tells_entropy: bool = False
     """True: the sample is to say its `entropy`."""
+    is_whole: Callable[[Sequence[int]], bool] | None = field(default=None, compare=False)
+    """Of the ids sampled so far: True ends the reply there (`stop`); asked only where `trie` is None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,29 @@
 """A language model in a seat: observations become tokens, sampled tokens become replies. No torch here."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from pydantic import Field
 
 from coplay.agents.base import (
     AgentFactory,
     ContextOverflowError,
+    Desk,
     Finish,
     Reply,
     Sampling,
     Seat,
     Segment,
+    ToolCall,
     TurnKey,
 )
 from coplay.agents.engine import Engine, Sample, SampleRequest
 from coplay.agents.settings import Settings
+from coplay.agents.tools import answer_call, ends_call
 from coplay.agents.transcript import Transcript
-from coplay.games import Observation, derive_seed
+from coplay.games import Grammar, Observation, derive_seed
+from coplay.games.tools import Tools
 
 if TYPE_CHECKING:
     from coplay.agents.chat import ChatFormat
@@ -45,6 +50,24 @@ class SamplingSettings(Settings):
     observation, all earlier turns dropped."""
 
 
+class _Said(NamedTuple):
+    """One sample and what it says."""
+
+    sample: Sample
+    text: str
+    segments: tuple[Segment, ...]
+    sampling: Sampling
+
+
+class _Called(NamedTuple):
+    """A turn with its calls: the last thing said, and all segments."""
+
+    said: _Said
+    segments: tuple[Segment, ...]
+    calls: tuple[ToolCall, ...]
+    finish: str
+
+
 class LanguageAgent:
     """A policy in one seat of one episode; holds the seat's transcript and samples through an engine."""
 
@@ -57,6 +80,7 @@ class LanguageAgent:
         "_run_seed",
         "_settings",
         "_tells_entropy",
+        "_tools",
         "_transcript",
     )
 
@@ -70,6 +94,7 @@ class LanguageAgent:
         run_seed: int,
         transcript: Transcript | None = None,
         tells_entropy: bool = False,
+        tools: Desk | None = None,
     ) -> None:
         self._engine = engine
         self._chat = chat
@@ -77,6 +102,7 @@ class LanguageAgent:
         self._settings = settings
         self._run_seed = run_seed
         self._tells_entropy = tells_entropy
+        self._tools = tools
         self._transcript = transcript or Transcript(
             chat, max_context=settings.max_context, overflow=settings.overflow
         )
@@ -100,10 +126,35 @@ class LanguageAgent:
             ContextOverflowError: if the context is full.
             ValueError: if the engine's answer is no reply (no token, or columns of unequal length).
         """
+        heard = self._transcript.observe(observation)
+        said = await self._say(observation, key)
+        calls: tuple[ToolCall, ...] = ()
+        segments = (Segment(heard.ids), *said.segments)
+        entropy, finish = said.sample.entropy, said.sample.finish
+        if observation.tools is not None:
+            turn = await self._call(observation, observation.tools, key, said, segments)
+            said, segments, calls, finish = turn.said, turn.segments, turn.calls, turn.finish
+        return Reply(
+            text=said.text,
+            policy=self._policy,
+            finish=cast(Finish, finish),
+            segments=segments,
+            fresh_context=heard.fresh,
+            sampling=said.sampling,
+            tokenizer=self._chat.digest,
+            entropy=entropy,
+            calls=calls,
+        )
+
+    async def _say(self, observation: Observation, key: TurnKey, call: int = 0) -> "_Said":
+        """Sample what follows `call` tool calls."""
         settings, chat, transcript = self._settings, self._chat, self._transcript
-        heard = transcript.observe(observation)
-        trie = chat.trie(observation.grammar) if settings.constrained else None
-        call = 0
+        grammar: Grammar | None = observation.grammar
+        is_whole = None
+        if observation.tools is not None:
+            grammar = observation.tools.grammar_of(call, observation.grammar)
+            is_whole = ends_call(observation.tools, chat.decode)
+        trie = None if grammar is None or not settings.constrained else chat.trie(grammar)
         seed = derive_seed(self._run_seed, key.episode, key.branch, key.player, key.step, call, key.attempt)
         budget = transcript.budget(settings.max_new_tokens)
         sample = await self._engine.sample(
@@ -118,26 +169,47 @@ class LanguageAgent:
                 stop_ids=chat.stop_ids,
                 trie=trie,
                 tells_entropy=self._tells_entropy,
+                is_whole=is_whole,
             )
         )
         text = chat.decode(sample.ids)
-        segments = (Segment(heard.ids), *reply_segments(sample, key))
+        segments = reply_segments(sample, key)
         transcript.record(sample.ids, text)
-        return Reply(
-            text=text,
-            policy=self._policy,
-            finish=cast(Finish, sample.finish),
-            segments=segments,
-            fresh_context=heard.fresh,
-            sampling=Sampling(
-                temperature=settings.temperature,
-                max_new_tokens=budget,
-                seed=seed,
-                constrained=trie is not None,
-            ),
-            tokenizer=chat.digest,
-            entropy=sample.entropy,
+        sampling = Sampling(
+            temperature=settings.temperature,
+            max_new_tokens=budget,
+            seed=seed,
+            constrained=trie is not None,
         )
+        return _Said(sample, text, segments, sampling)
+
+    async def _call(
+        self,
+        observation: Observation,
+        tools: Tools,
+        key: TurnKey,
+        said: "_Said",
+        segments: tuple[Segment, ...],
+    ) -> "_Called":
+        """Answer a reply that is a call, and ask again, until one is none or the budget is spent.
+
+        A call beyond the budget is told so once; what is said then stands.
+        """
+        calls: list[ToolCall] = []
+        kept_to_moves = self._settings.constrained and observation.grammar.labels() is not None
+        while said.sample.finish != "length" and len(calls) <= tools.max_calls:
+            call = await answer_call(self._tools, tools, said.text, number=len(calls), reminded=kept_to_moves)
+            if call is None:
+                break
+            call = replace(call, constrained=said.sampling.constrained)
+            told = self._transcript.hear(call.result)
+            if told is None:
+                calls.append(replace(call, outcome="too_long"))
+                return _Called(said, segments, tuple(calls), "length")
+            calls.append(replace(call, place=len(segments)))
+            said = await self._say(observation, key, len(calls))
+            segments = (*segments, Segment(told), *said.segments)
+        return _Called(said, segments, tuple(calls), said.sample.finish)
 
     def close(self, observation: Observation) -> Reply | None:
         """Read the last observation of a truncated game; None if it does not fit the context."""
@@ -164,6 +236,7 @@ class LanguageAgent:
             run_seed=self._run_seed,
             transcript=self._transcript.fork(),
             tells_entropy=self._tells_entropy,
+            tools=self._tools,
         )
 
     def _dialogue_name(self, key: TurnKey) -> str:
@@ -207,13 +280,20 @@ def language_agent_factory(
     settings: SamplingSettings,
     *,
     run_seed: int,
+    tools: Desk | None = None,
 ) -> AgentFactory:
     """Make language agents for any number of seats; each keeps the policy version it sat down with."""
 
     def sit(seat: Seat) -> LanguageAgent:
         name = policy if isinstance(policy, str) else policy()
         return LanguageAgent(
-            engine, chat, name, settings, run_seed=run_seed, tells_entropy=seat.tells_entropy
+            engine,
+            chat,
+            name,
+            settings,
+            run_seed=run_seed,
+            tells_entropy=seat.tells_entropy,
+            tools=tools or seat.tools,
         )
 
     return sit

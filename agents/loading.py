@@ -11,16 +11,18 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from coplay.agents.base import AgentFactory
+from coplay.agents.base import AgentFactory, Desk
 from coplay.agents.base_model import load_base
 from coplay.agents.chat import ChatFormat
 from coplay.agents.constraint import build_trie
+from coplay.agents.desk import make_desk
 from coplay.agents.engine import SampleRequest
 from coplay.agents.language import SamplingSettings, language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_checkpoint, policy_of, read_config
 from coplay.agents.settings import ModelSettings, PolicySettings
+from coplay.agents.tool_settings import ToolSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,8 @@ class LoadedAgent:
     engine: LocalEngine
     sampling: SamplingSettings
     """How the run drew replies."""
+    tools: Desk | None = None
+    """Who ran the tools that its games offer."""
 
     @property
     def chat(self) -> ChatFormat:
@@ -76,7 +80,12 @@ class LoadedAgent:
     def factory(self, sampling: SamplingSettings | None = None, *, seed: int = 0) -> AgentFactory:
         """Make agents for seats of games, with the run's way of sampling unless told otherwise."""
         return language_agent_factory(
-            self.engine, self.chat, self.policy.label, sampling or self.sampling, run_seed=seed
+            self.engine,
+            self.chat,
+            self.policy.label,
+            sampling or self.sampling,
+            run_seed=seed,
+            tools=self.tools,
         )
 
 
@@ -105,6 +114,7 @@ def load_agent(run: str | Path, player: str, *, iteration: int | None = None) ->
         policy=policies[name],
         engine=LocalEngine(policies),
         sampling=SamplingSettings.model_validate(agents.get("sampling", {})),
+        tools=make_desk(TypeAdapter(dict[str, ToolSettings]).validate_python(agents.get("tools", {}))),
     )
 
 

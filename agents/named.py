@@ -4,10 +4,10 @@ A library is imported when one of its agents is first asked for.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
-from coplay.agents.base import AgentFactory
+from coplay.agents.base import AgentFactory, Desk
 from coplay.agents.scripted import SCRIPTED, scripted_agent, scripted_players
 
 
@@ -47,8 +47,12 @@ def is_named(name: str) -> bool:
     return name in SCRIPTED or library_of(name) is not None
 
 
-def named_agent(name: str) -> AgentFactory:
+def named_agent(name: str, *, tools: Desk | None = None) -> AgentFactory:
     """The factory of a scripted agent or of one of another library.
+
+    Args:
+        name: which.
+        tools: who runs the tools that games offer.
 
     Raises:
         UnknownAgentError: if there is none of this name.
@@ -56,9 +60,11 @@ def named_agent(name: str) -> AgentFactory:
     """
     library = library_of(name)
     if library is None:
-        return scripted_agent(name)
-    make: Callable[[str], AgentFactory] = getattr(import_module(library.module), library.factory)
-    return make(name)
+        factory = scripted_agent(name)
+    else:
+        make: Callable[[str], AgentFactory] = getattr(import_module(library.module), library.factory)
+        factory = make(name)
+    return factory if tools is None else lambda seat: factory(replace(seat, tools=tools))
 
 
 def plays(name: str, game: str) -> bool:

@@ -15,6 +15,7 @@ from coplay.agents.chat import ChatFormat
 from coplay.agents.merged import Merged, merge
 from coplay.agents.runs import find_policy_folder
 from coplay.agents.settings import LoraWeights, PolicySettings, check_name
+from coplay.agents.tree_attention import TreeMask
 from coplay.agents.trunk import Trunk
 from coplay.agents.weights import AdapterWeights, Network, Weights, WholeWeights
 from coplay.games.chance import derive_seed
@@ -74,7 +75,10 @@ class Policy:
         return dict(self._tensors) if self.trained else {}
 
     def hidden(
-        self, input_ids: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | TreeMask | None = None,
     ) -> Tensor:
         """Last hidden states (B, T, H) under this policy's weights; see `Trunk.hidden`."""
         return self._network.trunk.hidden(input_ids, position_ids, attention_mask)

@@ -54,7 +54,7 @@ class ReplyState:
         if request.trie is not None:
             self.node = request.trie.children[self.node][token]
             self._force()
-        elif token in request.stop_ids:
+        elif token in request.stop_ids or (request.is_whole is not None and request.is_whole(self.ids)):
             self.finish = "stop"
         elif len(self.ids) >= request.max_new_tokens:
             self.finish = "length"

@@ -10,10 +10,11 @@ from typing import Any
 
 from coplay.agents import scripted_exact as exact
 from coplay.agents import scripted_splits as splits
-from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
+from coplay.agents.base import Agent, AgentFactory, Reply, Seat, TurnKey
 from coplay.agents.scripted_dilemmas import RULES as DILEMMAS
 from coplay.agents.scripted_dilemmas import line_of
 from coplay.agents.scripted_negotiation import NEGOTIATORS
+from coplay.agents.scripted_search import HABITS, searching_agent
 from coplay.games import FreeText, Observation, nearest
 from coplay.games.random_moves import LINE, UndrawableError, random_move
 
@@ -71,6 +72,8 @@ class Script:
     """The games it plays; None means any."""
     line: Callable[[Observation], str] = lambda observation: LINE
     """What it says where it must say something."""
+    seated: Callable[[str, Seat], Agent] | None = None
+    """Makes an agent of another kind, which has its own ways; None: one that follows the rule."""
 
 
 def _random(observation: Observation, agent: ScriptedAgent, key: TurnKey) -> Any:
@@ -144,6 +147,7 @@ SPLITS = frozenset({"split", "trust_and_split"})
 POKER = frozenset({"kuhn_poker", "leduc_poker"})
 SIGNS = frozenset({"rock_paper_scissors"})
 BARGAINING = frozenset({"two_round_bargaining"})
+SEARCHES = frozenset({"search_qa"})
 
 SCRIPTED: dict[str, Script] = {
     "always_cooperate": Script(rule=_always_cooperate, games=MATRIX),
@@ -174,6 +178,7 @@ SCRIPTED: dict[str, Script] = {
     "beat_last": Script(rule=exact.beat_last, games=SIGNS),
     "even_bargainer": Script(rule=exact.even_bargainer, games=BARGAINING),
     "hard_bargainer": Script(rule=exact.hard_bargainer, games=BARGAINING),
+    **{name: Script(rule=_random, games=SEARCHES, seated=searching_agent) for name in HABITS},
 }
 
 
@@ -195,13 +200,15 @@ def scripted_agent(name: str) -> AgentFactory:
         )
     script = SCRIPTED[name]
 
-    def sit_down(seat: Seat) -> ScriptedAgent:
+    def sit_down(seat: Seat) -> Agent:
         if script.games is not None and seat.game not in script.games:
             able = tuple(scripted_players(seat.game))
             raise AgentGameError(
                 f"agent {name!r} has no rule for game {seat.game!r}; expected one of"
                 f" {tuple(sorted(script.games))!r}, or an agent for this game: {able!r}"
             )
+        if script.seated is not None:
+            return script.seated(name, seat)
         return ScriptedAgent(name=name, seat=seat, script=script)
 
     return sit_down

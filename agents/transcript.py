@@ -119,6 +119,23 @@ class Transcript:
         self.num_windows += windowed
         return Heard(ids, fresh or windowed or rewritten)
 
+    def hear(self, text: str) -> tuple[int, ...] | None:
+        """Add what a tool said inside a turn, as a further message of the user; None if no reply would fit behind it.
+
+        Raises:
+            ValueError: if the template rewrites history, so that one turn would be several rows.
+        """
+        if not self._chat.append_only:
+            raise ValueError(
+                "this chat template rewrites history, so a reply, a tool's result and the next reply would stand in"
+                " different rows; expected an append-only template: play without tools, or with another model"
+            )
+        ids = self._chat.following(text, self._ended)
+        if len(self._ids) + len(ids) >= self.max_context:
+            return None
+        self._ids.extend(ids)
+        return ids
+
     def budget(self, max_new_tokens: int) -> int:
         """Most tokens the reply to the last observation may have."""
         return min(max_new_tokens, self.max_context - len(self._ids))

@@ -7,10 +7,29 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
+
+from coplay.agents.tree_attention import NAME, TreeMask
 
 _LOG = logging.getLogger(__name__)
-_MASKED_ATTENTION = ("sdpa", "eager")
+_MASKED_ATTENTION = ("sdpa", "eager", NAME)
 _known: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+_blocked: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def read(
+    decoder: Any, input_ids: Tensor, position_ids: Tensor | None, attention_mask: Tensor | TreeMask | None
+) -> Tensor:
+    """Last hidden states (B, T, H) of rows under a mask, or of trees block by block, which `reads_blocks` allows."""
+    given: dict[str, Any] = {"attention_mask": attention_mask}
+    if isinstance(attention_mask, TreeMask):
+        width = input_ids.shape[1]
+        # transformers makes no mask of its own beside one of this shape, which is not looked at
+        seen = torch.ones(1, dtype=torch.bool, device=input_ids.device)
+        given = {"attention_mask": seen.expand(len(input_ids), 1, width, width), "tree": attention_mask}
+    output = decoder(input_ids=input_ids, position_ids=position_ids, use_cache=False, **given)
+    states: Tensor = output.last_hidden_state
+    return states
 
 
 def reads_trees(decoder: Any) -> bool:
@@ -24,6 +43,25 @@ def reads_trees(decoder: Any) -> bool:
     if reason is not None:
         _tell(f"{type(decoder).__name__} {reason}")
     return reason is None
+
+
+def reads_blocks(decoder: Any) -> bool:
+    """True if a decoder's attention may be computed block by block; asked and probed once for each decoder."""
+    if decoder not in _blocked:
+        _blocked[decoder] = (
+            decoder.config._attn_implementation == NAME
+            and decoder.dtype == torch.float32
+            and _takes_more(decoder)
+            and reads_trees(decoder)
+            and _differs(decoder, blocks=True) is None
+        )
+    return _blocked[decoder]
+
+
+def _takes_more(decoder: Any) -> bool:
+    """Whether it may be given words of which only its attention knows."""
+    parameters = inspect.signature(type(decoder).forward).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 @cache
@@ -51,28 +89,21 @@ def _stands_in_the_way(decoder: Any) -> str | None:
     return None
 
 
-def _differs(decoder: Any) -> str | None:
+def _differs(decoder: Any, *, blocks: bool = False) -> str | None:
     """Read two rows that begin alike as one tree and as rows; the second branch stands far behind its ancestor."""
     device = next(decoder.parameters()).device
     start, first, second = (torch.arange(count, device=device) % 5 for count in (2, 40, 6))
     length = len(start) + len(first)
     tree = torch.cat([start, first, second + 1])
     positions = torch.cat([torch.arange(length), torch.arange(len(start), len(start) + len(second))])
-    sees = torch.ones(len(tree), len(tree), dtype=torch.bool, device=device).tril()
-    sees[length:, len(start) : length] = False
+    exits = torch.full((1, len(tree)), len(tree), device=device)
+    exits[:, len(start) : length] = length
+    mask = TreeMask(exits)
     with torch.no_grad():
-        shaped = _states(
-            decoder, tree, position_ids=positions.to(device)[None], attention_mask=sees[None, None]
-        )
-        flat = torch.cat(
-            [_states(decoder, tree[:length]), _states(decoder, torch.cat([start, second + 1]))[len(start) :]]
-        )
+        shaped = read(decoder, tree[None], positions.to(device)[None], mask if blocks else mask.dense())[0]
+        rows = (tree[:length], torch.cat([start, second + 1]))
+        flat = [read(decoder, row[None], None, None)[0] for row in rows]
+        difference = shaped.float() - torch.cat([flat[0], flat[1][len(start) :]]).float()
     tolerance = 1e-4 if decoder.dtype in (torch.float32, torch.float64) else 0.1
-    differ = float((shaped - flat).norm() / flat.norm()) > tolerance
+    differ = float(difference.norm() / torch.cat(flat).float().norm()) > tolerance
     return "reads a tree-shaped row otherwise than its branches one by one" if differ else None
-
-
-def _states(decoder: Any, ids: torch.Tensor, **given: torch.Tensor) -> torch.Tensor:
-    output = decoder(input_ids=ids[None], use_cache=False, **given)
-    states: torch.Tensor = output.last_hidden_state[0].float()
-    return states

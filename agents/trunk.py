@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 
 from coplay.agents.adapters import SharedAdapters
-from coplay.agents.tree_rows import reads_trees
+from coplay.agents.tree_attention import TreeMask, causal
+from coplay.agents.tree_rows import read, reads_blocks, reads_trees
+
+WORTHWHILE = 4e7
+"""Pairs of tokens that `sdpa` looks at in a row, times the width, below which blocks cost more than they save."""
 
 
 class Trunk:
@@ -42,28 +46,43 @@ class Trunk:
         """True if `hidden` is right for tree-shaped rows too."""
         return reads_trees(self.decoder)
 
+    @property
+    def reads_blocks(self) -> bool:
+        """True if attention over long rows costs what their tokens see, not the square of their length."""
+        return self.device.type == "cpu" and reads_blocks(self.decoder)
+
     def hidden(
-        self, input_ids: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | TreeMask | None = None,
     ) -> Tensor:
         """Last hidden states.
 
         Args:
             input_ids: (B, T).
             position_ids: (B, T); None counts the included tokens of each row, left- or right-padded (B72).
-            attention_mask: (B, T) True where a token is real, or (B, 1, T, T) True where a query sees a key.
+            attention_mask: (B, T) True where a token is real, (B, 1, T, T) True where a query sees a key, or the
+                trees that the rows are.
 
         Returns:
             (B, T, H); finite everywhere, meaningless at padding.
         """
-        positions, mask = positions_and_mask(input_ids, position_ids, attention_mask)
+        tree = attention_mask if isinstance(attention_mask, TreeMask) else None
+        positions, mask = position_ids, None
+        if not isinstance(attention_mask, TreeMask):
+            positions, mask = positions_and_mask(input_ids, position_ids, attention_mask)
         self._activate()
         for layer in self._checkpointed:
             layer.training = layer.gradient_checkpointing and torch.is_grad_enabled()
-        output = self.decoder(
-            input_ids=input_ids, position_ids=positions, attention_mask=mask, use_cache=False
-        )
-        hidden: Tensor = output.last_hidden_state
-        return hidden
+        if mask is None and self._by_blocks(input_ids, tree):
+            return read(self.decoder, input_ids, positions, tree or causal(*input_ids.shape))
+        return read(self.decoder, input_ids, positions, tree.dense() if tree is not None else mask)
+
+    def _by_blocks(self, input_ids: Tensor, tree: TreeMask | None) -> bool:
+        """Whether attention block by block is right here, and worth it; without a mask `sdpa` halves its work."""
+        pairs = input_ids.shape[1] ** 2 / (2 if tree is None else 1)
+        return pairs * self.width >= WORTHWHILE and not torch.is_autocast_enabled("cpu") and self.reads_blocks
 
     def extend(self, input_ids: Tensor, position_ids: Tensor, mask: Tensor, cache: Any) -> Tensor:
         """Hidden states (B, Q, H) of new tokens after those in `cache`, which takes up their keys and values.

@@ -51,10 +51,12 @@ from coplay.games.registry import (
 )
 from coplay.games.replies import strip_reasoning
 from coplay.games.rock_paper_scissors import RockPaperScissors
+from coplay.games.search_qa import SearchQa
 from coplay.games.split import Split
 from coplay.games.stag_hunt_talk import StagHuntTalk
 from coplay.games.tasks import Tasks
 from coplay.games.tic_tac_toe import TicTacToe
+from coplay.games.tools import Tool, Tools
 from coplay.games.trading import Trading
 from coplay.games.trust_and_split import TrustAndSplit
 from coplay.games.two_round_bargaining import TwoRoundBargaining
@@ -73,6 +75,7 @@ for _game in (
     PettingZoo,
     PublicGoods,
     RockPaperScissors,
+    SearchQa,
     Split,
     StagHuntTalk,
     Tasks,
@@ -121,12 +124,15 @@ __all__ = [
     "PettingZoo",
     "PublicGoods",
     "RockPaperScissors",
+    "SearchQa",
     "Split",
     "StagHuntTalk",
     "StepOutcome",
     "Tasks",
     "TextArena",
     "TicTacToe",
+    "Tool",
+    "Tools",
     "Trading",
     "TrustAndSplit",
     "TwoRoundBargaining",

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from coplay.games.chance import Chance
 from coplay.games.encoding import decode_fields, encode_fields
 from coplay.games.grammar import Action, Grammar
+from coplay.games.tools import Tools
 
 State = TypeVar("State")
 
@@ -81,6 +82,8 @@ class Observation:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the text says, machine-readable, for scripted agents; JSON values only, never more than the
     text."""
+    tools: Tools | None = None
+    """What the player may call before he moves; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

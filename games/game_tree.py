@@ -50,6 +50,7 @@ class Outcome:
     """In the order of players."""
     discount: Real
     """What the worth of the rest is multiplied with: γ where a tick ended, else 1."""
+    tick_ended: bool
     child: int | None
     """Index of the node that follows; None at the end."""
 
@@ -173,6 +174,7 @@ class _Builder(Generic[State]):
                         self.number(share),
                         tuple(map(self.number, rewards)),
                         self.discount if ended else self.number(1),
+                        ended,
                         None if place is None else roots[place],
                     )
                     for share, rewards, ended, place in outcomes

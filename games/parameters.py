@@ -32,6 +32,9 @@ Tag = Annotated[str | None, AfterValidator(_tag)]
 Players = Annotated[tuple[str, ...], Field(min_length=2), AfterValidator(check_players)]
 """Seats in their fixed order."""
 
+OnePlayer = Annotated[tuple[str, ...], Field(min_length=1, max_length=1), AfterValidator(check_players)]
+"""The one seat of a game that a player plays alone."""
+
 TwoPlayers = Annotated[tuple[str, ...], Field(min_length=2, max_length=2), AfterValidator(check_players)]
 """Two seats, the first to move first."""
 

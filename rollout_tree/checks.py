@@ -1,16 +1,18 @@
 """What foreign code hands in, held against its contract: replies of agents, outcomes of games."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, get_args
 
-from coplay.agents.base import Finish, Reply, Sampling, Segment
+from coplay.agents.base import CallOutcome, Finish, Reply, Sampling, Segment, ToolCall
 from coplay.games import GameSpec, Grammar, Observation, StepOutcome
+from coplay.games.tools import Tools
 from coplay.rollout_tree.json_text import plain
 
 _FINISHES = frozenset(get_args(Finish))
+_OUTCOMES = get_args(CallOutcome)
 _INT, _FLOAT, _BOOL = frozenset({int}), frozenset({float}), frozenset({bool})
 _LARGEST_ID = 2**31 - 1
 
@@ -29,10 +31,11 @@ def check_observation(observation: Observation) -> None:
         and isinstance(observation.grammar, Grammar)
         and _is_mapping(observation.facts)
         and isinstance(observation.fresh_context, bool)
+        and (observation.tools is None or isinstance(observation.tools, Tools))
     ):
         raise TypeError(
-            f"observe gave {observation!r}; expected text and system of type str, a Grammar, facts by name and"
-            " a bool fresh_context"
+            f"observe gave {observation!r}; expected text and system of type str, a Grammar, facts by name, a bool"
+            " fresh_context, and Tools or None"
         )
 
 
@@ -62,6 +65,29 @@ def check_reply(reply: Reply, policy: str) -> None:
         raise ValueError(f"a reply has the entropy {reply.entropy!r}; expected a finite number or None")
     for segment in reply.segments:
         check_segment(segment)
+    if reply.calls:
+        check_calls(reply)
+
+
+def check_calls(reply: Reply) -> None:
+    """Refuse calls that no file could hold, or whose results are not where they say.
+
+    Raises:
+        TypeError: if one is no `ToolCall`, or holds what JSON does not know.
+        ValueError: if its result is none of the segments, or was sampled.
+    """
+    for call in reply.calls:
+        if not isinstance(call, ToolCall) or call.outcome not in _OUTCOMES:
+            raise TypeError(
+                f"a reply has the call {call!r}; expected a ToolCall with an outcome of {_OUTCOMES}"
+            )
+        plain(asdict(call), "a tool call")
+        place = call.place
+        if place is not None and not (0 < place < len(reply.segments) and not reply.segments[place].sampled):
+            raise ValueError(
+                f"the result of call {call.text!r} is to be segment {place} of {len(reply.segments)}; expected one"
+                " after the first that was not sampled"
+            )
 
 
 def check_segment(segment: Segment) -> None:

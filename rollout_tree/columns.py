@@ -1,10 +1,12 @@
 """From records to Arrow tables: one pass over the turns for each column, nothing nested, nothing inferred."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 from coplay.games import Malformed
+from coplay.games.tools import tools_to_json
 from coplay.rollout_tree.json_text import dumps, shield
 from coplay.rollout_tree.records import RolloutTree, Step, Turn
 from coplay.rollout_tree.schema import Table, arrow_schema
@@ -170,6 +172,7 @@ def turns_table(trees: Sequence[RolloutTree]) -> "pa.Table":
             **_observation_columns(turns),
             **_action_columns(turns),
             **_token_columns(turns),
+            **_tool_columns(turns),
         },
     )
 
@@ -199,6 +202,20 @@ def _action_columns(turns: Sequence[Turn]) -> dict[str, Any]:
         None if isinstance(turn.action, Malformed) else json(turn.action.value, "a move") for turn in turns
     ]
     return {"malformed": words(malformed), "move_json": moves}
+
+
+def _tool_columns(turns: Sequence[Turn]) -> dict[str, Any]:
+    json = _JsonTexts()
+    return {
+        "tools_json": words(
+            None if (tools := turn.observation.tools) is None else json(tools, "tools", tools_to_json)
+            for turn in turns
+        ),
+        "calls_json": [
+            shield(dumps([asdict(call) for call in turn.calls], "a tool call")) if turn.calls else None
+            for turn in turns
+        ],
+    }
 
 
 def _token_columns(turns: Sequence[Turn]) -> dict[str, Any]:

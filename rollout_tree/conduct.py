@@ -24,6 +24,7 @@ from coplay.rollout_tree.statistics import (
     returns_of,
     welfare_of,
 )
+from coplay.rollout_tree.tool_use import tool_use
 
 _BOOL = frozenset({bool})
 
@@ -197,7 +198,7 @@ def _speech_of(line: Line) -> dict[str, float]:
 
 
 def summary(trees: Iterable[RolloutTree]) -> dict[str, float]:
-    """All statistics of main lines in one pass over any number of episodes: those of `statistics` and of here."""
+    """All statistics of main lines in one pass: those of `statistics`, of `tool_use` and of here."""
     tally = dict.fromkeys(COUNTED, 0.0)
     means = over_episodes(_counted(trees, tally), _all_of)
     return means | tally
@@ -211,4 +212,4 @@ def _counted(trees: Iterable[RolloutTree], tally: dict[str, float]) -> Iterator[
 
 def _all_of(line: Line) -> dict[str, float]:
     numbers = returns_of(line) | welfare_of(line) | behaviour_of(line) | _reciprocity_of(line)
-    return numbers | _exploitation_of(line) | _outcomes_of(line) | _speech_of(line)
+    return numbers | _exploitation_of(line) | _outcomes_of(line) | _speech_of(line) | tool_use(line)

@@ -13,9 +13,12 @@ from coplay.rollout_tree.paths import steps_by_id
 from coplay.rollout_tree.records import SCHEMA_VERSION, RolloutTree, Step, Turn
 from coplay.rollout_tree.schema import VERSION_KEY
 from coplay.rollout_tree.storage import part_path, parts, read_rollouts, write_part
+from coplay.rollout_tree.tool_use import exchanges
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_ROLES = {"assistant": "assistant", "tool": "user"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,8 @@ class Message:
     """One message of a chat."""
 
     role: str
-    """`system` (the rules), `user` (an observation) or `assistant` (a reply, malformed ones included)."""
+    """`system` (the rules), `user` (an observation, or what a tool told) or `assistant` (a reply, malformed ones
+    included, or a call of a tool): as the player's context has them."""
     content: str
 
 
@@ -107,7 +111,7 @@ def _parts(path: Sequence[Step], player: str) -> list[list[Message]]:
             found.append([Message(role="system", content=seen.system)] if seen.system else [])
         found[-1].append(Message(role="user", content=seen.text))
         if place < len(answered):
-            found[-1].append(Message(role="assistant", content=turn.reply))
+            found[-1] += [Message(role=_ROLES[part.role], content=part.text) for part in exchanges(turn)]
     return found
 
 

@@ -1,8 +1,8 @@
 """An episode in the form of `verifiers` v1: one trace a player, a graph of messages that each add their tokens."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from itertools import dropwhile, takewhile
+from itertools import takewhile
 from math import fsum
 from typing import Any
 
@@ -11,6 +11,7 @@ from coplay.rollout_tree.conversations import beyond, leaf_paths
 from coplay.rollout_tree.json_text import shield
 from coplay.rollout_tree.paths import steps_by_id
 from coplay.rollout_tree.records import RolloutTree, Step, Turn
+from coplay.rollout_tree.tool_use import exchanges
 
 TRACE_VERSION = 1
 _FINISH = {"stop": "stop", "grammar": "stop", "length": "length"}
@@ -112,8 +113,11 @@ class _Graph:
     def add(self, turn: Turn, head: int | None) -> int:
         """Add what a turn heard and said after node `head`; give the node of the reply."""
         head = self.hear(turn, head)
+        *calls, reply = exchanges(turn)
+        for part in calls:
+            head = self._node(head, "user" if part.role == "tool" else "assistant", part.text, part.segments)
         before, known = self._lengths[head], len(self.nodes)
-        node = self._node(head, "assistant", turn.reply, tuple(_replied(turn)))
+        node = self._node(head, "assistant", reply.text, reply.segments)
         if node == known and self.nodes[node]["sampled"]:
             self.calls.append(_call(turn, node, before, self._lengths[node] - before))
         return node
@@ -146,11 +150,6 @@ class _Graph:
             added = sum(len(s.ids) for s in segments)
             self._lengths[self._known[key]] = self._lengths[parent] + added
         return self._known[key]
-
-
-def _replied(turn: Turn) -> Iterator[Segment]:
-    """From the first sampled segment on."""
-    return dropwhile(lambda segment: not segment.sampled, turn.segments)
 
 
 def _call(turn: Turn, node: int, prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:

@@ -200,6 +200,7 @@ def _turn(
         fresh=turn.fresh_context,
         log_probs=[short(value) for segment in turn.segments for value in segment.log_probs],
         credit=credit,
+        calls=[[texts(call.text), texts(call.result), call.outcome, call.place] for call in turn.calls],
     ) | {
         "player": seats[turn.player],
         "system": texts(turn.observation.system),

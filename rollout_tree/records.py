@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from coplay.agents.base import Finish, Sampling, Segment
+from coplay.agents.base import Finish, Sampling, Segment, ToolCall
 from coplay.games import Action, Malformed, Observation
 
 SCHEMA_VERSION = 1
@@ -38,6 +38,8 @@ class Turn:
     """Raw reward units taken from this attempt's credit (declared by the game for malformed replies)."""
     trains_once_for: str = ""
     """In a branch, on turns held from the main line: the id of the step there, whose copy trains; else empty."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tools called before the reply, in order; `sampling` is that of the reply, after the last of them."""
 
     @property
     def malformed(self) -> bool:

@@ -110,6 +110,10 @@ def _head(step: Step) -> str:
 def _turn_lines(turn: Turn) -> list[str]:
     attempt = f", attempt {turn.attempt + 1}" if turn.attempt else ""
     lines = [safe_text(f"  {turn.player}{attempt}"), *_indented(turn.observation.text, "<")]
+    for call in turn.calls:
+        lines += _indented(call.text, "?")
+        lines += [] if call.outcome == "ok" else [f"    ! call: {call.outcome}"]
+        lines += [] if call.outcome == "too_long" else _indented(call.result, "<")
     lines += _indented(turn.reply, ">")
     if isinstance(turn.action, Malformed):
         lines.append(f"    ! malformed: {safe_text(turn.action.reason)}")

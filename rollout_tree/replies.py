@@ -74,6 +74,7 @@ def turn_of(
         tokenizer=reply.tokenizer,
         fresh_context=reply.fresh_context,
         penalty=penalty,
+        calls=reply.calls,
     )
 
 
@@ -102,4 +103,5 @@ def unanswered(turn: Turn) -> Turn:
         finish="none",
         sampling=None,
         penalty=0.0,
+        calls=(),
     )

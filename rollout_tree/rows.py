@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from coplay.agents.base import Sampling, Segment
+from coplay.agents.base import Sampling, Segment, ToolCall
 from coplay.games import Action, Malformed, Move, Observation
 from coplay.games.grammar import Grammar, grammar_from_json
+from coplay.games.tools import Tools, tools_from_json
 from coplay.rollout_tree.json_text import loads, unshield
 from coplay.rollout_tree.records import Failure, RolloutTree, Step, Turn
 
@@ -131,6 +133,7 @@ def _turn(row: Mapping[str, Any], grammar: Grammar) -> Turn:
             system=row["system"],
             fresh_context=row["forget"],
             facts=loads(row["facts_json"]),
+            tools=_tools(row.get("tools_json")),
         ),
         reply=row["reply"],
         action=_action(row),
@@ -150,7 +153,18 @@ def _turn(row: Mapping[str, Any], grammar: Grammar) -> Turn:
         fresh_context=row["fresh_context"],
         penalty=row["penalty"],
         trains_once_for=row["trains_once_for"],
+        calls=_calls(row.get("calls_json")),
     )
+
+
+@lru_cache(maxsize=256)
+def _tools(written: str | None) -> Tools | None:
+    """None where the game offers none; files of before there were tools have no such column."""
+    return None if written is None else tools_from_json(loads(written))
+
+
+def _calls(written: str | None) -> tuple[ToolCall, ...]:
+    return () if written is None else tuple([ToolCall(**call) for call in loads(written)])
 
 
 def _action(row: Mapping[str, Any]) -> Action:

@@ -112,6 +112,8 @@ def _turns() -> dict[str, Any]:
         "segment_lengths": pa.list_(pa.int32()),
         "segment_sampled": pa.list_(pa.bool_()),
         "log_probs": pa.list_(pa.float32()),  # of the sampled ids only
+        "?tools_json": word,  # null where the game offers none
+        "?calls_json": text,  # null where none was called
     }
 
 

@@ -4,8 +4,8 @@ Games of the embedded model are played once; then everything between collecting 
 credit (estimate, exchange, shape) and step. One axis is varied at a time. Beside the processor time stand the tokens
 that must be read, each distinct (prefix, token) once, and those of all rows together. The exponents are slopes of
 log time over log distinct tokens by least squares: over the whole curve, where fixed costs flatten it, and over its
-upper half. What each added token costs tells growth apart from tokens of another kind: a reply's has a longer context
-than its prompt's and a head to ask, so that a group's curve is steeper than 1 and yet a straight line.
+upper half. Tokens are not all of one price: a reply's has a longer context than its prompt's and a head to ask, so that
+a group's curve is steeper than 1. The last line of each axis is therefore the slope over the FLOP that had to be done.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from coplay.rollout_tree import RolloutTree, Trajectory
+from coplay.scripts.bench_work import work_of
 from coplay.scripts.settings import check_settings
 from coplay.training.extract import extract
 from coplay.training.packets import make_packets
@@ -59,6 +60,8 @@ class Point:
     """Each distinct (prefix, token) of the rows once."""
     row_tokens: int
     """Of every path's rows, however much they share."""
+    flop: float
+    """That a step over the distinct tokens cannot do without."""
     seconds: Mapping[str, float]
     """CPU seconds by part."""
 
@@ -114,8 +117,8 @@ def trained_rows(trajectories: Iterable[Trajectory]) -> list[tuple[int, ...]]:
     return [tuple(row.ids.tolist()) for path in trajectories for row in path.rows if bool(row.sampled.any())]
 
 
-def train_once(run: Run, trees: Sequence[RolloutTree]) -> dict[str, float]:
-    """CPU seconds of everything between collecting and storing; the policy is labelled as before afterwards."""
+def train_once(run: Run, trees: Sequence[RolloutTree]) -> tuple[dict[str, float], float]:
+    """CPU seconds of all between collecting and storing, and FLOP; the policy is labelled as before afterwards."""
     policy = run.policies[POLICY]
     version, times = policy.version, [time.process_time()]
     trajectories = extract(trees, branches=run.config.estimator.kind == "branches")
@@ -128,7 +131,9 @@ def train_once(run: Run, trees: Sequence[RolloutTree]) -> dict[str, float]:
     update_policies(run, credits, update=0)
     times.append(time.process_time())
     policy.version = version
-    return {part: end - start for part, start, end in zip(PARTS, times, times[1:], strict=False)}
+    batch = credits[POLICY].batch
+    seconds = {part: end - start for part, start, end in zip(PARTS, times, times[1:], strict=False)}
+    return seconds, work_of(batch).flop(policy, batch)
 
 
 def measure(settings: Settings, size: int, repeats: int) -> Point:
@@ -141,13 +146,14 @@ def measure(settings: Settings, size: int, repeats: int) -> Point:
     with tempfile.TemporaryDirectory() as folder:
         run = Run(check_settings(chosen), folder=Path(folder))
         trees = collect_rollouts(run, 0)
-        times = [train_once(run, trees) for _ in range(repeats + 1)][1:]
+        passes = [train_once(run, trees) for _ in range(repeats + 1)][1:]
     rows = trained_rows(extract(trees, branches=run.config.estimator.kind == "branches"))
     return Point(
         size=size,
         distinct_tokens=distinct_tokens(rows),
         row_tokens=sum(map(len, rows)),
-        seconds={part: statistics.median([one[part] for one in times]) for part in PARTS},
+        flop=passes[0][1],
+        seconds={part: statistics.median([seconds[part] for seconds, _ in passes]) for part in PARTS},
     )
 
 
@@ -189,6 +195,9 @@ def curves_table(curves: Mapping[str, Sequence[Point]]) -> str:
             columns.append([point.total for point in kept])
             slopes = [exponent(tokens, column) for column in columns]
             lines.append(f"{told:>24}{'':19}" + "".join(f"{slope:9.2f}" for slope in slopes))
+        upper = points[len(points) // 2 :]
+        slope = exponent([point.flop for point in upper], [point.total for point in upper])
+        lines.append(f"{'of it over FLOP':>24}{'':46}{slope:9.2f}")
     return "\n".join(lines)
 
 

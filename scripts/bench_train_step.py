@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from coplay.agents.linear import Linear, available, product
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.settings import EmbeddedModel, FolderModel, FullWeights, LoraWeights, PolicySettings
 from coplay.scripts.bench_steps import CASES, ReferenceStep, some_rows, unmerged
+from coplay.scripts.bench_work import work_of
 from coplay.training.objectives import ReinforceObjective
 from coplay.training.passes import ReadPlan, token_passes
 from coplay.training.records import TokenBatch
@@ -58,61 +58,6 @@ def peak_memory() -> Iterator[list[int]]:
     finally:
         done.set()
         watcher.join()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What had to be done: counts of distinct tokens, queries and keys, and distributions."""
-
-    tokens: int
-    pairs: int
-    distributions: int
-
-    def flop(self, policy: Policy, batch: TokenBatch) -> float:
-        """Forward and backward: matrices, attention, and the head at action positions.
-
-        A matrix of a frozen layer costs 2 + 2 a parameter and token, a trained one 2 + 2 + 2; attention 4 + 8 a pair,
-        layer and column. Asked for a few ids only, a head costs these.
-        """
-        trunk = policy.trunk.decoder
-        trained = {id(tensor) for tensor in policy.named_parameters().values()}
-        matrices = [tensor for name, tensor in trunk.named_parameters() if tensor.ndim == 2]
-        matrices = [tensor for tensor in matrices if tensor is not trunk.get_input_embeddings().weight]
-        per_token = sum(tensor.numel() * (6 if id(tensor) in trained else 4) for tensor in matrices)
-        config = trunk.config
-        width = config.num_attention_heads * getattr(
-            config, "head_dim", config.hidden_size // config.num_attention_heads
-        )
-        attention = 12 * width * config.num_hidden_layers * self.pairs
-        asked = policy.vocabulary
-        if bool((batch.allowed.index >= 0).all()):
-            asked = len(set(batch.allowed.table[batch.allowed.table_mask].tolist()))
-        head = (6 if any("lm_head" in name for name in policy.named_parameters()) else 4) * config.hidden_size
-        return float(per_token * self.tokens + attention + head * asked * self.distributions)
-
-
-def work_of(batch: TokenBatch) -> Work:
-    """Count what a step over a batch cannot do without, by listing every prefix."""
-    ends = torch.zeros(len(batch.ids), dtype=torch.long).scatter_reduce(0, batch.row, batch.column, "amax")
-    node: dict[tuple[int, int], int] = {}
-    pairs = 0
-    read: dict[tuple[int, int], int] = {}
-    for number, (row, end) in enumerate(zip(batch.ids.tolist(), ends.tolist(), strict=True)):
-        parent = -1
-        for depth, token in enumerate(row[:end]):
-            if (parent, token) not in node:
-                node[parent, token] = len(node)
-                pairs += depth + 1
-            parent = node[parent, token]
-            read[number, depth] = parent
-    asked = {
-        (read[row, column - 1], heat, allowed)
-        for row, column, heat, allowed in zip(
-            batch.row.tolist(), batch.column.tolist(), batch.temperature.tolist(), batch.allowed.index.tolist(),
-            strict=True,
-        )
-    }  # fmt: skip
-    return Work(tokens=len(node), pairs=pairs, distributions=len(asked))
 
 
 def make_policy(model: str | None, weights: str) -> Policy:

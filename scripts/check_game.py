@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from coplay.agents.base import Agent, Seat, TurnKey
+from coplay.agents.base import Agent, Seat, ToolResult, TurnKey
 from coplay.agents.scripted import scripted_agent, scripted_players
 from coplay.games import Game, Observation, derive_seed
 from coplay.games.conformance import RULES, check_game, load_game
 from coplay.games.conformance_plays import Replier
+from coplay.games.tools import Call, Tools
 from coplay.scripts.settings import parse_flags
 from coplay.training.messages import ConfigError
 
@@ -68,11 +69,31 @@ def _replier(game: Game[Any], name: str) -> Replier:
         last, agent = seated.get((seed, player), (step, None))
         if agent is None or step <= last:
             lot = derive_seed("check-game", seed, player)
-            agent = factory(Seat(game=game.name, player=player, players=players, episode=str(seed), seed=lot))
+            agent = factory(
+                Seat(
+                    game=game.name,
+                    player=player,
+                    players=players,
+                    episode=str(seed),
+                    seed=lot,
+                    tools=_NothingFound(),
+                )
+            )
         seated[seed, player] = (step, agent)
         return _answer(agent, observation, TurnKey(episode=str(seed), branch="", player=player, step=step))
 
     return reply
+
+
+class _NothingFound:
+    """Answers every call at once and with nothing: the game is looked at, and not its tools."""
+
+    def check(self, tools: Tools) -> None:
+        """Whatever is offered."""
+
+    async def run(self, call: Call) -> ToolResult:
+        """Nothing."""
+        return ToolResult("nothing")
 
 
 def _answer(agent: Agent, observation: Observation, key: TurnKey) -> str:

@@ -1,4 +1,4 @@
-"""`coplay evaluate RUN[@iteration][:player] ... [--against a,b,c] [--matrix] [--games N] [--seed S] [--json FILE]`."""
+"""`coplay evaluate RUN[@iteration][:player] ... [--against a,b,c] [--matrix | --exact] [--games N] [--json FILE]`."""
 
 import argparse
 import json
@@ -12,9 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from coplay.agents.runs import parse_entrant
+from coplay.games.game_tree import MAX_NODES
 from coplay.games.names import nearest
 from coplay.scripts.cross_play import evaluate_matrix, print_matrix
 from coplay.scripts.entrants import contestant, run_folder
+from coplay.scripts.exact import evaluate_exactly, print_exactly
+from coplay.scripts.settings import parse_flags
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
 from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
@@ -30,11 +33,42 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str]) -> int:
     """Evaluate trained runs and print one table for each."""
+    parser = _parser()
+    words, flags = _game_flags(arguments)
+    asked = parser.parse_args(words)
+    if flags and not asked.exact:
+        parser.error(f"unrecognized arguments: {' '.join(flags)}")
+    against = asked.against.split(",") if asked.against else None
+    found: object
+    if asked.exact:
+        report = evaluate_exactly(
+            asked.runs,
+            against=against or (),
+            changes={".".join(path[1:]): value for path, value in parse_flags(flags)},
+            disagreement=tuple(asked.disagreement),
+            max_nodes=asked.max_nodes,
+        )
+        print_exactly(report)
+        found = report.model_dump(mode="json")
+    elif asked.matrix:
+        matrix = evaluate_matrix(asked.runs, against=against, games=asked.games, seed=asked.seed)
+        print_matrix(matrix)
+        found = matrix.model_dump()
+    else:
+        found = _evaluate_each(asked.runs, against=against, games=asked.games, seed=asked.seed)
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _parser() -> _Parser:
     parser = _Parser(prog="coplay evaluate", description=__doc__)
     parser.add_argument(
         "runs", nargs="+", metavar="RUN[@iteration][:player]", help="run folders or names in runs/"
     )
-    parser.add_argument("--against", default=None, help="opponents, by comma (default: the run's anchors)")
+    parser.add_argument(
+        "--against", default=None, help="opponents, by comma (default: the run's anchors; with --exact none)"
+    )
     parser.add_argument(
         "--games", type=_at_least(1), default=128, help="games per pairing and seat (default 128)"
     )
@@ -48,18 +82,25 @@ def main(arguments: Sequence[str]) -> int:
         help="one table of who earns what against whom, kept in each run's folder for its page; scripted agents"
         " can be rows too, and without --against the rows are the columns",
     )
-    asked = parser.parse_args(arguments)
-    against = asked.against.split(",") if asked.against else None
-    found: object
-    if asked.matrix:
-        matrix = evaluate_matrix(asked.runs, against=against, games=asked.games, seed=asked.seed)
-        print_matrix(matrix)
-        found = matrix.model_dump()
-    else:
-        found = _evaluate_each(asked.runs, against=against, games=asked.games, seed=asked.seed)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    return 0
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="values, best responses and exploitability from the whole tree of a small game, in place of playing;"
+        " scripted agents can be entrants too, --game.kind NAME and --game.parameter VALUE (after the entrants) say"
+        " which game or change that of the runs",
+    )
+    parser.add_argument(
+        "--max-nodes", type=_at_least(1), default=MAX_NODES, help=f"of --exact's tree (default {MAX_NODES})"
+    )
+    parser.add_argument(
+        "--disagreement",
+        type=float,
+        nargs=2,
+        default=(0.0, 0.0),
+        metavar="RETURN",
+        help="what each gets without a deal, for --exact's Nash bargaining solution (default 0 0)",
+    )
+    return parser
 
 
 def _evaluate_each(
@@ -71,6 +112,17 @@ def _evaluate_each(
         found[entrant] = [result.model_dump(exclude_defaults=True) for result in results]
         print_results(entrant, results)
     return found
+
+
+def _game_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """All other words, and the flags `--game.parameter` with their values."""
+    words: list[str] = []
+    flags: list[str] = []
+    inside = False
+    for word in arguments:
+        inside = word.startswith("--game.") or (inside and not word.startswith("--"))
+        (flags if inside else words).append(word)
+    return words, flags
 
 
 def _at_least(least: int) -> Callable[[str], int]:

@@ -89,7 +89,7 @@ def _pieces(one: "Explanation") -> Iterable[str | Table]:
         f"episode {one.episode}  step {one.step}  tick {one.tick}  {one.player} ({one.policy})  attempt"
         f" {one.attempt}{one.branch and f'  branch {one.branch}'}"
     )
-    yield f"  > {safe_text(' '.join(one.reply.split()))[:200]}"
+    yield from (f"  {mark} {safe_text(' '.join(said.split()))[:200]}" for mark, said in _spoken(one))
     if one.share != 1:
         yield f"  share {_number(one.share)}: what its loss is multiplied by, since the game branches"
     if one.reward_scale != 1:
@@ -179,6 +179,11 @@ def _sibling(one: "Sibling") -> str:
     """Its name, what was answered and what it got."""
     name = one.episode if one.step is None else f"{one.branch or 'main line'} (step {one.step})"
     return f"{safe_text(name)} {_number(one.returns)}: {safe_text(_said(one.reply))}"
+
+
+def _spoken(one: "Explanation") -> list[tuple[str, str]]:
+    """Calls of tools and the reply."""
+    return [*(("?", call) for call in one.calls), (">", one.reply)]
 
 
 def _said(reply: str, length: int = 60) -> str:

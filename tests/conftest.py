@@ -29,6 +29,7 @@ INSTALL = {
         "pip install -c constraints.txt duckdb polars pandas datasets",
     ),
     **dict.fromkeys(("axelrod", "textarena"), "pip install -c constraints.txt '.[games]'"),
+    "bm25s": "pip install -c constraints.txt '.[search]'",
     "tensorboard": "pip install -c constraints.txt tensorboard",
     "negmas": "pip install -c constraints.txt '.[negmas]'",
     **dict.fromkeys(("verifiers", "inspect_ai"), "an environment of its own, as .ci/run makes it"),

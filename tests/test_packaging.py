@@ -60,6 +60,7 @@ def shipped() -> set[str]:
         files |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "scripts" / folder).glob("*.toml")}
     page = (ROOT / "rollout_tree/page").rglob("*")
     files |= {path.relative_to(ROOT).as_posix() for path in page if path.is_file()}
+    files |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "games/data").glob("*.jsonl")}
     return {f"coplay/{name}" for name in files}
 
 

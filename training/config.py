@@ -12,6 +12,7 @@ from coplay.agents.settings import (
     PolicySettings,
     Settings,
 )
+from coplay.agents.tool_settings import ToolSettings
 from coplay.games import Game, GameParameters, Mixture
 from coplay.games.registry import game_class
 from coplay.training.branching import BranchingSettings, check_branching, check_past
@@ -43,6 +44,8 @@ class AgentsSettings(Settings):
     """Player -> policy, scripted agent or `library:NAME`; players not named get the first policy."""
     sampling: SamplingSettings = SamplingSettings()
     """How policies sample their replies."""
+    tools: dict[str, ToolSettings] = Field(default_factory=dict)
+    """Who runs each tool that a game offers, by its name there."""
 
     @model_validator(mode="after")
     def _check_types(self) -> "AgentsSettings":

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from coplay.agents.base import ContextOverflowError, Sampling, Segment, TurnKey
 from coplay.agents.chat import ChatFormat
+from coplay.agents.constraint import TokenTrie
 from coplay.agents.engine import Sample
 from coplay.agents.language import SamplingSettings, reply_segments
 from coplay.agents.transcript import Transcript
-from coplay.games import Malformed
+from coplay.games import Grammar, Malformed
 from coplay.rollout_tree import RolloutTree, Step, Trajectory, Turn, build_trajectories
 from coplay.training.demonstrations import Demonstration
 
@@ -47,7 +48,7 @@ class Scribe:
                 turns = self._written(demonstration)
             except ContextOverflowError:
                 return "too_long"
-        if any(_reply_length(turn) > self.sampling.max_new_tokens for turn in turns):
+        if any(_longest(turn) > self.sampling.max_new_tokens for turn in turns):
             return "reply_too_long"
         path = _as_path(demonstration, turns, self.policy)
         if max(len(row.ids) for row in path.rows) > self._transcript().max_context:
@@ -70,6 +71,9 @@ class Scribe:
                 return None
             if not drawn.constrained and turn.finish != "stop" and not turn.malformed:
                 return None
+            bound = [self._trie(turn, number) is not None for number in range(len(turn.calls))]
+            if bound != [call.constrained for call in turn.calls]:
+                return None
         return tuple(
             replace(
                 turn,
@@ -84,37 +88,70 @@ class Scribe:
         transcript, turns = self._transcript(), []
         for turn, learnt in zip(demonstration.turns, demonstration.learnt, strict=True):
             heard = transcript.observe(turn.observation)
-            said = self._reply(turn)
-            transcript.record(said.ids, turn.reply)
-            reply = reply_segments(
-                said, TurnKey(episode=demonstration.name, branch="", player=turn.player, step=0)
-            )
+            segments, calls = [Segment(heard.ids)], list(turn.calls)
+            for number, call in enumerate(turn.calls):
+                if call.outcome == "too_long":
+                    break  # it stands as the reply, and nothing was told
+                segments += self._said(transcript, turn, number)
+                told = transcript.hear(call.result)
+                if told is None:
+                    raise ContextOverflowError("the result of a tool does not fit the context")
+                calls[number] = replace(
+                    call, constrained=self._trie(turn, number) is not None, place=len(segments)
+                )
+                segments.append(Segment(told))
+            segments += self._said(transcript, turn, len(turn.calls))
             turns.append(
                 replace(
                     turn,
                     policy=self.policy,
-                    segments=(Segment(heard.ids), *(reply if learnt else _as_context(reply))),
+                    segments=tuple(segments) if learnt else _as_context(segments),
                     fresh_context=heard.fresh,
                     tokenizer=self.chat.digest,
                     sampling=self._drawn(constrained=self._binds(turn)),
+                    calls=tuple(calls),
                 )
             )
         return tuple(turns)
 
     def _binds(self, turn: Turn) -> bool:
-        return (
-            self.constrained and not turn.malformed and self.chat.trie(turn.observation.grammar) is not None
-        )
+        return self._trie(turn, len(turn.calls)) is not None
 
-    def _reply(self, turn: Turn) -> Sample:
-        """The canonical ids of a reply as an engine would give them, forced tokens marked."""
-        chat = self.chat
-        if not self._binds(turn):
-            ids = (*chat.encode_label(turn.reply), chat.stop_ids[0])
+    def _trie(self, turn: Turn, number: int) -> TokenTrie | None:
+        """What a turn's sample after `number` calls is the choice of; None: it is free."""
+        seen, grammar = turn.observation, self._grammar(turn, number)
+        if not self.constrained or grammar is None:
+            return None
+        if number == len(turn.calls):
+            return None if turn.malformed else self.chat.trie(grammar)
+        listed = seen.tools is not None and turn.calls[number].text in (seen.tools.labels() or ())
+        return self.chat.trie(grammar) if listed else None
+
+    def _grammar(self, turn: Turn, number: int) -> Grammar | None:
+        tools, grammar = turn.observation.tools, turn.observation.grammar
+        return grammar if tools is None else tools.grammar_of(number, grammar)
+
+    def _said(self, transcript: Transcript, turn: Turn, number: int) -> tuple[Segment, ...]:
+        """Take down the call of this number, or the reply after the last one."""
+        is_call = number < len(turn.calls)
+        said = self._sample(turn, number)
+        transcript.record(said.ids, turn.calls[number].text if is_call else turn.reply)
+        return reply_segments(said, TurnKey(episode="", branch="", player=turn.player, step=0))
+
+    def _sample(self, turn: Turn, number: int) -> Sample:
+        """The canonical ids of a call or reply as an engine would give them, forced tokens marked."""
+        chat, trie, is_call = self.chat, self._trie(turn, number), number < len(turn.calls)
+        if trie is None:
+            text = turn.calls[number].text if is_call else turn.reply
+            tools = turn.observation.tools
+            whole = tools is not None and tools.is_whole(text)  # such a call ends without an end token
+            ids = (*chat.encode_label(text), *(() if whole else chat.stop_ids[:1]))
             return Sample(ids, (0.0,) * len(ids), (True,) * len(ids), "stop")
-        trie = chat.trie(turn.observation.grammar)
-        assert trie is not None and not isinstance(turn.action, Malformed)
-        ids = chat.encode_label(turn.observation.grammar.write(turn.action.value))
+        if is_call:
+            ids = chat.encode_label(turn.calls[number].text)
+        else:
+            assert not isinstance(turn.action, Malformed)
+            ids = chat.encode_label(turn.observation.grammar.write(turn.action.value))
         node = 0
         for token in ids:
             node = trie.children[node][token]
@@ -150,8 +187,14 @@ def _as_context(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     return tuple(Segment(segment.ids) for segment in segments)
 
 
-def _reply_length(turn: Turn) -> int:
-    return sum(len(segment.ids) for segment in turn.segments[1:])
+def _longest(turn: Turn) -> int:
+    """Tokens of the longest sample of a turn: its reply, or a call before it."""
+    ends = [call.place for call in turn.calls if call.place is not None]
+    starts = [1, *[end + 1 for end in ends]]
+    return max(
+        sum(len(segment.ids) for segment in turn.segments[start:end])
+        for start, end in zip(starts, [*ends, len(turn.segments)], strict=True)
+    )
 
 
 def _as_path(demonstration: Demonstration, turns: Sequence[Turn], policy: str) -> Trajectory:

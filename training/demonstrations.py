@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
 
+from coplay.agents.desk import make_desk
 from coplay.agents.named import named_agent
 from coplay.agents.runs import find_run
 from coplay.games import derive_seed
@@ -60,7 +61,9 @@ class Demonstrations:
 def _texts(turn: Turn) -> tuple[object, ...]:
     seen = turn.observation
     ids = [(segment.ids, segment.sampled) for segment in turn.segments]
-    return seen.system, seen.text, seen.fresh_context, turn.reply, turn.tokenizer, ids
+    calls = [(call.text, call.result) for call in turn.calls]
+    told = (seen.system, seen.text, seen.fresh_context, turn.reply, turn.tokenizer, ids)
+    return (*told, calls) if calls else told
 
 
 def gather(config: ImitationConfig) -> Demonstrations:
@@ -95,13 +98,14 @@ def gather(config: ImitationConfig) -> Demonstrations:
 def _play(config: ImitationConfig, name: str, source: GamesSource, *, iteration: int) -> list[RolloutTree]:
     """Games of luck of their own: neither training from the same seed nor another source draws it."""
     mixture = config.run(num_steps=1).make_mixture()
+    desk = make_desk(config.agents.tools)
     episodes = plan_mixture(
         mixture,
         run_seed=derive_seed(config.seed, "imitation", name),
         iteration=iteration,
         num_groups=source.num_games,
         group_size=1,
-        seats={player: named_agent(agent) for player, agent in source.seats.items()},
+        seats={player: named_agent(agent, tools=desk) for player, agent in source.seats.items()},
         seat_names=source.seats,
     )
     return collect_sync(CollectPlan(game=mixture.variants[0].game, episodes=episodes))

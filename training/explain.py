@@ -106,6 +106,7 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
         attempt=turn.attempt,
         policy=turn.policy,
         tick=tick,
+        calls=tuple([f"{call.text} ({call.outcome})" for call in turn.calls]),
         reply=turn.reply,
         trained=trained,
         reward_scale=config.estimator.reward_scale,

@@ -174,6 +174,8 @@ class Explanation:
     attempt: int
     policy: str
     tick: int
+    calls: tuple[str, ...]
+    """Tool calls before the reply, each with its outcome; they share its credit, what tools told has none."""
     reply: str
     trained: bool
     """False for players whose policy does not learn: they have an advantage, which others' credit uses."""

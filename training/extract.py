@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coplay.agents.base import Segment
 from coplay.agents.constraint import TokenTrie
 from coplay.games import Grammar
 from coplay.rollout_tree import Forked, RolloutTree, Trajectory, Turn, branch_trajectories, build_trajectories
@@ -247,14 +248,32 @@ def _allowed_sets(turns: Sequence[Turn], turn_of: NDArray[np.int64], trie_of: Tr
     known: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
     counts = np.bincount(turn_of, minlength=len(turns))
     for turn, count in zip(turns, counts.tolist(), strict=True):
-        trie = trie_of(turn.observation.grammar) if turn.sampling and turn.sampling.constrained else None
-        if trie is None or not count:
-            allowed += [None] * count
-            continue
-        content = (trie, *[(segment.ids, segment.sampled) for segment in turn.segments[1:]])
-        if content not in known:  # few replies make many turns
-            reply = [(token, segment.sampled) for segment in turn.segments[1:] for token in segment.ids]
-            walked = trie.walk([token for token, _ in reply])
-            known[content] = [choices for choices, (_, took) in zip(walked, reply, strict=True) if took]
-        allowed += known[content]
+        for trie, segments in _samples(turn, trie_of) if count else ():
+            if trie is None:
+                allowed += [None] * sum([len(segment.ids) for segment in segments if segment.sampled])
+                continue
+            content = (trie, *[(segment.ids, segment.sampled) for segment in segments])
+            if content not in known:  # few replies make many turns
+                reply = [(token, segment.sampled) for segment in segments for token in segment.ids]
+                walked = trie.walk([token for token, _ in reply])
+                known[content] = [choices for choices, (_, took) in zip(walked, reply, strict=True) if took]
+            allowed += known[content]
     return AllowedSets.from_lists(allowed)
+
+
+def _samples(turn: Turn, trie_of: TrieOf) -> list[tuple[TokenTrie | None, Sequence[Segment]]]:
+    """The samples of a turn, one more than its tool calls, each with what it was drawn under."""
+    grammar, constrained = turn.observation.grammar, bool(turn.sampling and turn.sampling.constrained)
+    tools = turn.observation.tools
+    if tools is None:
+        return [(trie_of(grammar) if constrained else None, turn.segments[1:])]
+    found: list[tuple[TokenTrie | None, Sequence[Segment]]] = []
+    start = 1
+    for number, end in enumerate([*[call.place for call in turn.calls], None]):
+        if start > len(turn.segments):
+            break  # the last result found no room, so that nothing follows it
+        drawn = turn.calls[number].constrained if number < len(turn.calls) else constrained
+        listed = tools.grammar_of(number, grammar) if drawn else None
+        found.append((None if listed is None else trie_of(listed), turn.segments[start:end]))
+        start = len(turn.segments) + 1 if end is None else end + 1
+    return found

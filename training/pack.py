@@ -5,7 +5,7 @@ predecessor has not said. Cutting a run repeats the ancestors of the row that fo
 in which a tree is walked, token `k` is an ancestor of token `q` where k <= q < exit[k].
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coplay.agents.tree_attention import TreeMask
+
 Ints = NDArray[np.int64]
 
 
@@ -23,23 +25,26 @@ class Costs:
     """What a forward and backward pass costs beyond its tokens, in tokens."""
 
     pair: float
-    """A query and a key, masked or not."""
+    """A query and a key that attention looks at."""
     launch: float
     """A pass, however small."""
+    square: bool = True
+    """Attention looks at all slots of a tree from each of its slots; False: at a slot's ancestors only."""
     crowd: float = 0.0
     """Two tokens in one pass: what it holds for its backward pass, and no cache keeps."""
 
 
-def costs_of(width: int, *, cuda: bool) -> Costs:
-    """Costs of a transformer with hidden states of `width`.
+def costs_of(width: int, *, cuda: bool, blocks: bool = False) -> Costs:
+    """Costs of a transformer with hidden states of `width`, whose attention goes by `blocks` or not.
 
     A layer's matrices take about 12 width^2 multiplications a token and attention 2 width a pair, at a third of the
-    rate. A pass has an overhead by layer. On a processor some hundred tokens fill the matrices already, and more only
-    take memory; an accelerator is idle below a few thousand.
+    rate (by blocks at two thirds, if they are wide). A pass has an overhead by layer. On a processor some hundred
+    tokens fill the matrices already, and more only take memory; an accelerator is idle below a few thousand.
     """
     if cuda:
         return Costs(pair=0.5 / width, launch=4096.0)
-    return Costs(pair=0.5 / width, launch=2.5e6 / width**2, crowd=3e-5)
+    wide = blocks and width >= 256
+    return Costs(pair=(0.25 if wide else 0.5) / width, launch=2.5e6 / width**2, square=not wide, crowd=3e-5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +64,9 @@ class Pack:
     num_tokens: int
     """Slots that hold a token."""
 
-    def mask(self) -> Tensor | None:
-        """(B, 1, W, W) True where a query sees a key: itself and its ancestors."""
-        if self.exits is None:
-            return None
-        slot = torch.arange(self.ids.shape[1], device=self.ids.device)
-        query = slot[:, None]
-        return ((slot <= query) & (query < self.exits[:, None, :]))[:, None]
+    def mask(self) -> TreeMask | None:
+        """Which slots see which; None: plain causal attention."""
+        return None if self.exits is None else TreeMask(self.exits)
 
     def to(self, device: torch.device) -> "Pack":
         """The same on a device."""
@@ -101,7 +102,7 @@ def pack(
     content = ids.numpy()[kept, : int(ends.max(initial=0))]
     forest = _sorted_rows(content, ends[kept]) if trees else _plain_rows(content, ends[kept])
     runs = _runs(forest, max_tokens=max_tokens, costs=costs, trees=trees)
-    groups = _passes(np.array([run.width for run in runs]), max_tokens=max_tokens, costs=costs)
+    groups = _passes(runs, max_tokens=max_tokens, costs=costs)
     rank = np.zeros(len(ids), dtype=np.int64)  # of each row of `ids` among the sorted
     rank[kept[forest.order]] = np.arange(len(kept))
     laid = [_lay_out(forest, [runs[number] for number in group]) for group in groups]
@@ -129,6 +130,8 @@ class _Run(NamedTuple):
     """One beyond."""
     width: int
     """Tokens it holds."""
+    pairs: int
+    """Of a token and one that it sees, itself included."""
 
 
 class _Laid(NamedTuple):
@@ -163,33 +166,46 @@ def _plain_rows(ids: Ints, ends: Ints) -> _Forest:
 
 
 def _runs(forest: _Forest, *, max_tokens: int, costs: Costs, trees: bool) -> list[_Run]:
-    """Cut the sorted rows into trees, longest first: tokens, ancestors repeated, and attention's square are least."""
-    ends, total = forest.ends, np.concatenate([[0], np.cumsum(forest.ends - forest.common)])
-    count = len(ends)
+    """Cut the sorted rows into trees, longest first: tokens, ancestors repeated, and attention cost least."""
+    own = [forest.ends - forest.common, _triangle(forest.ends) - _triangle(forest.common)]
+    totals = [np.concatenate([[0], np.cumsum(one)]) for one in own]
+    count, whole = len(forest.ends), (forest.ends, _triangle(forest.ends))
 
-    def width(first: Ints, last: int) -> Ints:
-        found: Ints = ends[first] + total[last] - total[first + 1]
-        return found
+    def held(first: Ints, last: int) -> tuple[Ints, Ints]:
+        """Tokens and pairs of a tree: its first row whole, and what the others add."""
+        tokens, pairs = (
+            one[first] + total[last] - total[first + 1] for one, total in zip(whole, totals, strict=True)
+        )
+        return tokens, pairs
 
     def cost(first: Ints, last: int) -> NDArray[np.float64]:
-        size = width(first, last)
-        spent = size * (1 + costs.pair * size)
+        size, pairs = held(first, last)
+        spent = size * (1 + costs.crowd * size) + costs.pair * (size**2 if costs.square else pairs)
         return np.where((size <= max_tokens) | (first == last - 1), spent, np.inf)
 
     edges = _cheapest_cut(count, cost) if trees else list(range(count + 1))
-    runs = [_Run(first, last, int(width(np.array(first), last))) for first, last in pairwise(edges)]
+    runs = [_Run(first, last, *map(int, held(np.array(first), last))) for first, last in pairwise(edges)]
     return sorted(runs, key=lambda run: -run.width)
 
 
-def _passes(widths: Ints, *, max_tokens: int, costs: Costs) -> list[range]:
+def _triangle(length: Ints) -> Ints:
+    """Pairs in a row of so many tokens."""
+    found: Ints = length * (length + 1) // 2
+    return found
+
+
+def _passes(runs: Sequence[_Run], *, max_tokens: int, costs: Costs) -> list[range]:
     """Which trees, longest first, share a pass: padding against the price of a pass of its own."""
+    widths = np.array([run.width for run in runs])
+    pairs = np.concatenate([[0], np.cumsum([run.pairs for run in runs])])
 
     def cost(first: Ints, last: int) -> NDArray[np.float64]:
         size = widths[first] * (last - first)
-        spent = size * (1 + costs.pair * widths[first] + costs.crowd * size) + costs.launch
+        seen = size * widths[first] if costs.square else pairs[last] - pairs[first]
+        spent = size * (1 + costs.crowd * size) + costs.pair * seen + costs.launch
         return np.where((size <= max_tokens) | (first == last - 1), spent, np.inf)
 
-    edges = _cheapest_cut(len(widths), cost)
+    edges = _cheapest_cut(len(runs), cost)
     return [range(first, last) for first, last in pairwise(edges)]
 
 

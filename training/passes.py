@@ -82,7 +82,11 @@ def _packs(batch: TokenBatch | ValueBatch, column: Tensor, trunk: Trunk, how: Re
         batch.row,
         column,
         max_tokens=how.micro_batch_tokens,
-        costs=costs_of(trunk.width, cuda=trunk.device.type == "cuda"),
+        costs=costs_of(
+            trunk.width,
+            cuda=trunk.device.type == "cuda",
+            blocks=trunk.reads_blocks and how.precision == "float32",
+        ),
         trees=how.packing == "trie" and trunk.reads_trees,
     )
 

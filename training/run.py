@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from coplay.agents.base import AgentFactory
 from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import Critic, build_critic
+from coplay.agents.desk import make_desk
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
@@ -40,6 +41,7 @@ from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
 from coplay.training.mixtures import Exam
 from coplay.training.schemes import critic_learning
+from coplay.training.seats import check_tools
 from coplay.training.trainer import Trainer
 
 IMITATION_FILE = "imitation.json"
@@ -89,6 +91,10 @@ class Run:
             self.critic = build_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
         self.engine = LocalEngine(self.policies)
+        self.tools = make_desk(config.agents.tools)
+        for exam in self.exams:
+            for variant in exam.games.variants:
+                check_tools(variant.game, self.tools, append_only=self.base.chat.append_only)
         players = self.game.spec.players
         held = set(config.seats().values())
         self.trainers = [
@@ -108,10 +114,15 @@ class Run:
     def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
         """Who sits down under the name of a policy or of an agent without weights."""
         if agent not in self.policies:
-            return named_agent(agent)
+            return named_agent(agent, tools=self.tools)
         policy = self.policies[agent]
         return language_agent_factory(
-            self.engine, policy.chat, lambda: policy.label, self.config.agents.sampling, run_seed=run_seed
+            self.engine,
+            policy.chat,
+            lambda: policy.label,
+            self.config.agents.sampling,
+            run_seed=run_seed,
+            tools=self.tools,
         )
 
     def label(self, agent: str) -> str:

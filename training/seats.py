@@ -1,10 +1,14 @@
-"""Who may sit where: the names in a configuration, held against its game before anything is loaded."""
+"""Who may sit where, and who runs its tools: a configuration held against its game before anything is played."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from coplay.agents.base import Desk
 from coplay.agents.named import is_named, library_of, named_agent, named_players, plays
 from coplay.agents.scripted import SCRIPTED, UnknownAgentError
 from coplay.agents.settings import check_name
+from coplay.agents.tools import desk_for
+from coplay.games import Chance, Game
 from coplay.games.names import nearest
 from coplay.games.optional import MissingLibraryError
 from coplay.training.messages import ConfigError
@@ -73,3 +77,24 @@ def check_plays(agent: str, game: str, where: str) -> None:
             named_agent(agent)
         except (UnknownAgentError, MissingLibraryError) as error:
             raise ConfigError(f"{where!r} names {agent!r}: {error}") from None
+
+
+def check_tools(game: Game[Any], desk: Desk | None, *, append_only: bool) -> None:
+    """See to it that somebody runs what a game offers, and that one turn can hold its results.
+
+    Raises:
+        ToolsNotConfiguredError: if nobody does.
+        ConfigError: if the model's template rewrites history.
+    """
+    state = game.initial_state(Chance(0))
+    for player in game.to_move(state):
+        tools = game.observe(state, player).tools
+        if tools is None:
+            continue
+        desk_for(desk, tools)
+        if not append_only:
+            raise ConfigError(
+                f"game {game.name!r} offers tools, but the chat template of 'agents.model' rewrites history, so that a"
+                " call and the reply after it would stand in different rows; expected an append-only template: take"
+                " another model, or a game without tools"
+            )

@@ -23,8 +23,9 @@ function passage(text, properties) {
 function tokensOf(turn) {
   const found = [];
   let place = 0;
-  for (const [span, sampled] of turn.segments)
-    for (const token of DATA.spans[span]) found.push({ token, sampled: Boolean(sampled), place: sampled ? place++ : null });
+  for (const [segment, [span, sampled]] of turn.segments.entries())
+    for (const token of DATA.spans[span])
+      found.push({ token, sampled: Boolean(sampled), place: sampled ? place++ : null, segment });
   return found;
 }
 
@@ -52,9 +53,23 @@ function tokenElement(turn, { token, place }) {
   return element;
 }
 
-function replyOf(turn) {
-  const tokens = tokensOf(turn).filter((one) => one.sampled);
-  if (!tokens.length) return passage(textOf(turn.reply), { class: "reply" });
+// Calls of tools and what they told, as they followed one another, then the reply.
+function repliesOf(turn) {
+  const found = [];
+  let from = 0;
+  for (const [text, result, outcome, place] of turn.calls || []) {
+    if (outcome === "too_long") break;
+    found.push(replyOf(turn, textOf(text), from, place ?? 0));
+    if (outcome !== "ok") found.push(chip(`⚠ call: ${outcome.replace("_", " ")}`, { class: "chip warn" }));
+    found.push(passage(textOf(result), { class: "seen told" }));
+    from = place === null ? 0 : place + 1;
+  }
+  return [...found, replyOf(turn, textOf(turn.reply), from, Infinity)];
+}
+
+function replyOf(turn, text, from, until) {
+  const tokens = tokensOf(turn).filter((one) => one.sampled && from <= one.segment && one.segment < until);
+  if (!tokens.length) return passage(text, { class: "reply" });
   const element = h("p", { class: "reply", dir: "auto" });
   const show = (chosen) => element.append(...chosen.map((one) => tokenElement(turn, one)));
   show(tokens.slice(0, LONG_REPLY));
@@ -115,7 +130,7 @@ function turnElement(path, step, turn, reward) {
     "article",
     { class: turn.malformed ? "turn malformed" : "turn" },
     passage(textOf(turn.seen), { class: "seen" }),
-    replyOf(turn),
+    repliesOf(turn),
     head,
   );
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from coplay.agents import tree_attention
 from coplay.agents.base_model import load_base
 from coplay.agents.settings import EmbeddedModel, FolderModel
 
@@ -34,7 +35,7 @@ def test_embedded_model_is_frozen_untied_and_in_evaluation_mode() -> None:
     assert not any(parameter.requires_grad for parameter in base.model.parameters())
     assert not base.model.training
     assert base.model.lm_head.weight is not base.model.get_input_embeddings().weight
-    assert base.model.config._attn_implementation == "sdpa"
+    assert base.model.config._attn_implementation == tree_attention.NAME
     assert base.chat.max_positions == 4096
     assert base.digest == base.chat.digest
 

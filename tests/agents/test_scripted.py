@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coplay.agents.base import Seat, TurnKey
+from coplay.agents.base import Seat, ToolResult, TurnKey
 from coplay.agents.scripted import (
     LINE,
     SCRIPTED,
@@ -15,6 +15,7 @@ from coplay.agents.scripted import (
     UnknownAgentError,
     scripted_agent,
 )
+from coplay.agents.scripted_search import SearchingAgent
 from coplay.games import (
     Chance,
     Choice,
@@ -28,6 +29,7 @@ from coplay.games import (
     game_class,
     make_game,
 )
+from coplay.games.tools import Call, Tools
 
 MATRIX_FACTS = {
     "game": "iterated_matrix",
@@ -189,6 +191,17 @@ def test_seat_when_the_game_is_not_known_then_refused_before_play(name: str) -> 
         seated(name, "chess")
 
 
+class Silent:
+    """A desk whose tools find nothing."""
+
+    def check(self, tools: Tools) -> None:
+        """Whatever is offered."""
+
+    async def run(self, call: Call) -> ToolResult:
+        """Nothing."""
+        return ToolResult("nothing")
+
+
 def test_every_agent_when_seated_then_plays_its_games_to_the_end() -> None:
     rounds = {"num_rounds": 2}
     for name, script in SCRIPTED.items():
@@ -197,11 +210,18 @@ def test_every_agent_when_seated_then_plays_its_games_to_the_end() -> None:
             game = make_game(game_name, **(rounds if has_rounds else {}))
             seats = {
                 player: scripted_agent(name)(
-                    Seat(game=game_name, player=player, players=game.spec.players, episode="0", seed=place)
+                    Seat(
+                        game=game_name,
+                        player=player,
+                        players=game.spec.players,
+                        episode="0",
+                        seed=place,
+                        tools=Silent(),
+                    )
                 )
                 for place, player in enumerate(game.spec.players)
             }
-            assert all(isinstance(agent, ScriptedAgent) for agent in seats.values())
+            assert all(isinstance(agent, ScriptedAgent | SearchingAgent) for agent in seats.values())
             state, step = game.initial_state(Chance(0)), 0
             while movers := game.to_move(state):
                 step += 1

@@ -132,6 +132,7 @@ CASES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "tic_tac_toe": ("tic_tac_toe", {"Ada": "minimax", "Bo": "random"}, {}),
     "tasks": ("tasks", {"Ada": "random"}, {"tag": "answer"}),
     "two_round_bargaining": ("two_round_bargaining", {"Ada": "hard_bargainer", "Bo": "even_bargainer"}, {}),
+    "search_qa": ("search_qa", {"Ada": "guesser"}, {}),
 }
 SEED = 7
 

@@ -62,6 +62,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("tasks", {}),
     ("tasks", {"num_tasks": 3, "score": "number", "tag": "answer", "score_range": (-1, 1)}),
     ("two_round_bargaining", {}),
+    ("search_qa", {}),
+    ("search_qa", {"form": "json", "max_calls": 1, "split": "held_out", "tag": None}),
     ("two_round_bargaining", {"values": (1,), "discount": 0.9, "coins": 7}),
 ]
 ALL = [

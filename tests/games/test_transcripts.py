@@ -36,6 +36,7 @@ CASES = (
     "tic_tac_toe",
     "tasks",
     "two_round_bargaining",
+    "search_qa",
 )
 
 

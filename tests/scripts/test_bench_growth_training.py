@@ -20,11 +20,18 @@ def test_exponent_when_the_curve_is_a_power_then_that_power() -> None:
 def test_table_when_cost_is_the_square_of_the_tokens_then_every_exponent_says_so() -> None:
     parts = ("extract", "credit", "step")
     points = [
-        Point(size=n, distinct_tokens=10 * n, row_tokens=20 * n, seconds=dict.fromkeys(parts, 1e-3 * n * n))
+        Point(
+            size=n,
+            distinct_tokens=10 * n,
+            row_tokens=20 * n,
+            flop=5.0 * n * n,
+            seconds=dict.fromkeys(parts, 1e-3 * n * n),
+        )
         for n in (1, 2, 4)
     ]
     lines = curves_table({"games": points}).splitlines()
-    assert [line.split()[-4:] for line in lines[-2:]] == [["2.00"] * 4] * 2
+    assert [line.split()[-4:] for line in lines[-3:-1]] == [["2.00"] * 4] * 2
+    assert lines[-1].split() == ["of", "it", "over", "FLOP", "1.00"]
     assert lines[3].split() == ["4", "40", "80", "16.0", "16.0", "16.0", "48.0", "1800.0"]
 
 
@@ -42,7 +49,7 @@ def test_training_when_repeated_then_on_the_same_policy(monkeypatch: pytest.Monk
     trained: list[int] = []
     train_once = bench.train_once
 
-    def counted(run: bench.Run, trees: list[RolloutTree]) -> dict[str, float]:
+    def counted(run: bench.Run, trees: list[RolloutTree]) -> tuple[dict[str, float], float]:
         times = train_once(run, trees)
         trained.append(sum(map(len, bench.trained_rows(bench.extract(trees)))))
         assert run.idle_updates == 0 and run.policies[bench.POLICY].version == 0

@@ -10,7 +10,7 @@ from coplay.agents.base_model import load_base
 from coplay.agents.policy import build_policies
 from coplay.agents.settings import EmbeddedModel, FullWeights, PolicySettings
 from coplay.scripts.bench_steps import CASES, ReferenceStep, played, single_decisions, some_rows, unmerged
-from coplay.scripts.bench_train_step import Work, work_of
+from coplay.scripts.bench_work import Work, work_of
 from coplay.training.objectives import ReinforceObjective
 from coplay.training.passes import ReadPlan
 from coplay.training.updates import StepPlan, policy_step

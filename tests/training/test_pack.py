@@ -63,7 +63,7 @@ def ancestors(one: Pack, slot: int) -> tuple[list[int], list[int]]:
     """Ids and positions of what a slot sees."""
     batch, query = divmod(slot, one.ids.shape[1])
     mask = one.mask()
-    seen = range(query + 1) if mask is None else mask[batch, 0, query].nonzero().squeeze(1).tolist()
+    seen = range(query + 1) if mask is None else mask.dense()[batch, 0, query].nonzero().squeeze(1).tolist()
     positions = [k if one.positions is None else int(one.positions[batch, k]) for k in seen]
     return one.ids[batch][list(seen)].tolist(), positions
 
@@ -89,7 +89,7 @@ def test_place_when_packed_then_sees_its_own_row_up_to_it_and_nothing_else(
             expected = rows[int(row[place])][: int(column[place]) + 1]
             assert ancestors(one, slot) == (expected, list(range(len(expected))))
         mask = one.mask()
-        assert mask is None or mask.any(-1).all(), "a query without a key has no softmax"
+        assert mask is None or mask.dense().any(-1).all(), "a query without a key has no softmax"
 
 
 @given(forests())

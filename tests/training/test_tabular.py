@@ -1,6 +1,5 @@
-"""Tabular policies on the road of every other policy, and every estimator's gradient against enumeration."""
+"""Tabular policies on the road of every other policy."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ from coplay.games import make_game
 from coplay.games.game_tree import GameTree, game_tree
 from coplay.games.solve import nash_conv, uniform, values
 from coplay.rollout_tree import CollectPlan, collect_sync, plan_episodes
-from coplay.scripts.bias_table import SCHEMES, Bench, Scheme, compare, measure
 from coplay.scripts.settings import read_settings
 from coplay.training.estimators import estimate
 from coplay.training.extract import extract, tick_table
 from coplay.training.packets import make_packets
-from coplay.training.records import Estimate, TickTable
 from coplay.training.trainer import Trainer
 
 
@@ -159,66 +156,3 @@ def test_training_when_kuhn_is_played_then_log_probs_agree_and_exploitability_fa
             engine.publish(policies[player].name)
     after = nash_conv(kuhn, {player: tabular_strategy(policy) for player, policy in policies.items()})
     assert after < 0.6
-
-
-def swap_seats(table: TickTable, found: Estimate) -> Estimate:
-    """Wrong seat: each row takes the advantages of the other player of his game."""
-    place = {key: row for row, key in enumerate(table.keys)}
-    other = {"Ada": "Bo", "Bo": "Ada"}
-    order = torch.tensor([place[key._replace(player=other[key.player])] for key in table.keys])
-    return replace(found, advantages=found.advantages[order])
-
-
-def late(table: TickTable, found: Estimate) -> Estimate:
-    """Wrong tick: each tick takes the advantage of the next one."""
-    return replace(found, advantages=found.advantages.roll(-1, 1))
-
-
-def twice(table: TickTable, found: Estimate) -> Estimate:
-    """γ once too often, at γ = 1/2: tick t counts γ^t."""
-    ticks = torch.arange(found.advantages.shape[1])
-    return replace(found, advantages=found.advantages * 0.5**ticks)
-
-
-def padded(table: TickTable, found: Estimate) -> Estimate:
-    """Padded mean: over all rows of the group, those that have ended and the row itself included."""
-    size = table.group_ids.bincount()
-    sums = torch.zeros(len(size), found.returns.shape[1], dtype=found.returns.dtype)
-    sums.index_add_(0, table.group_ids, torch.where(table.mask, found.returns, 0.0))
-    means = (sums / size[:, None])[table.group_ids]
-    return replace(found, advantages=torch.where(table.mask, found.returns - means, 0.0))
-
-
-def planted(*faults: Any) -> tuple[Scheme, ...]:
-    return tuple(Scheme(name=fault.__name__, fault=fault) for fault in faults)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("game", "sound", "faulty"),
-    [
-        ("iterated_matrix", SCHEMES, planted(swap_seats, late, twice)),
-        ("two_round_bargaining", SCHEMES[:1], planted(padded)),
-    ],
-)
-def test_gradients_when_held_against_enumeration_then_unbiased_and_faults_are_found(
-    game: str, sound: tuple[Scheme, ...], faulty: tuple[Scheme, ...]
-) -> None:
-    schemes = (*sound, *faulty)
-    rows = measure(Bench(game, seed=1), schemes, num_batches=40)
-    found = {scheme.name: row.p for scheme, row in zip(schemes, rows, strict=True)}
-    assert all(found[scheme.name] > 1e-3 for scheme in sound), found
-    assert all(found[scheme.name] < 1e-3 for scheme in faulty), found
-
-
-def test_compare_when_samples_are_biased_or_not_then_p_tells() -> None:
-    luck = torch.Generator().manual_seed(1)
-    samples = torch.randn(400, 3, generator=luck, dtype=torch.float64) + torch.tensor([1.0, 2.0, 3.0])
-    fair = compare(samples, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
-    off = compare(samples, torch.tensor([1.0, 2.0, 3.5], dtype=torch.float64))
-    assert fair.p > 1e-3 > off.p
-    assert fair.variance == pytest.approx(3, rel=0.2)
-    still = torch.cat((samples, torch.zeros(400, 1)), dim=1)
-    truth = torch.tensor([1.0, 2.0, 3.0, 0.0], dtype=torch.float64)
-    assert compare(still, truth).p == pytest.approx(fair.p)
-    assert compare(still, truth + torch.tensor([0, 0, 0, 0.1])).p == 0
