@@ -40,8 +40,10 @@ class TokenTrie:
         return not self.children[node]
 
 
-def build_trie(labels: Sequence[str], encode: Callable[[str], Sequence[int]], end_id: int) -> TokenTrie:
-    """Build the trie of the canonical tokenisations of `labels`.
+def label_paths(
+    labels: Sequence[str], encode: Callable[[str], Sequence[int]], end_id: int
+) -> list[tuple[int, ...]]:
+    """The tokens of each reply, its end token included where one reply begins another.
 
     Raises:
         ValueError: if there is no label, a label has no token, or two labels have the same tokens.
@@ -52,8 +54,17 @@ def build_trie(labels: Sequence[str], encode: Callable[[str], Sequence[int]], en
     prefixes = {path[:length] for path in paths for length in range(1, len(path))}
     if any(path in prefixes for path in paths):
         paths = [(*path, end_id) for path in paths]
+    return paths
+
+
+def build_trie(labels: Sequence[str], encode: Callable[[str], Sequence[int]], end_id: int) -> TokenTrie:
+    """Build the trie of the canonical tokenisations of `labels`.
+
+    Raises:
+        ValueError: if there is no label, a label has no token, or two labels have the same tokens.
+    """
     children: list[dict[int, int]] = [{}]
-    for path in paths:
+    for path in label_paths(labels, encode, end_id):
         node = 0
         for token in path:
             if token not in children[node]:

@@ -3,7 +3,6 @@
 `check_game` returns for each broken rule the finding with the shortest transcript; none if all rules hold.
 """
 
-import importlib
 import json
 import os
 import subprocess
@@ -58,7 +57,7 @@ from coplay.games.conformance_secrets import (
     replies_are_quoted,
 )
 from coplay.games.plugins import GAME_ERRORS
-from coplay.games.registry import GameRegistrationError, game_class, game_of_class
+from coplay.games.registry import find_game, game_of_class
 
 NUM_RANDOM, NUM_OTHER = 40, 4
 """Plays of random moves, and of each other style."""
@@ -162,20 +161,11 @@ def load_game(target: str, parameters: Mapping[str, Any]) -> Game[Any]:
     """The game of a name, or of `module:Class`, with parameters.
 
     Raises:
+        UnknownGameError: if no game has this name.
         GameRegistrationError: if `module:Class` names no game.
         GameParameterError: if a parameter is unknown or its value is not allowed.
     """
-    module, _, name = target.partition(":")
-    if not name:
-        return game_of_class(game_class(target), parameters)
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise GameRegistrationError(f"module {module!r} has no {name!r}; expected the class of a game")
-        found = getattr(found, part)
-    if not (isinstance(found, type) and issubclass(found, Game)):
-        raise GameRegistrationError(f"{target!r} is {found!r}; expected a subclass of coplay.games.Game")
-    return game_of_class(found, parameters)
+    return game_of_class(find_game(target), parameters)
 
 
 def plays_of(

@@ -1,6 +1,7 @@
 """What other packages announce under the entry-point group `coplay.games`, and what it may raise."""
 
 import logging
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "coplay.games"
@@ -26,16 +27,24 @@ def announced_games() -> dict[str, EntryPoint]:
     return {plugin.name: plugin for plugin in entry_points(group=GROUP)}
 
 
+def plugin_fault(plugin: EntryPoint, error: Exception) -> str:
+    """Why a plug-in cannot be loaded, as one sentence."""
+    return (
+        f"the plug-in {plugin.value!r} that announces game {plugin.name!r} cannot be loaded:"
+        f" {type(error).__name__}: {error}"
+    )
+
+
+@cache
+def warn_once(sentence: str) -> None:
+    """Warn, but not twice of the same: plug-ins are looked for at every flag."""
+    logging.getLogger(__name__).warning("%s", sentence)
+
+
 def import_announced() -> None:
     """Import what announces a game, so that its grammars are known; what cannot be is left out with a warning."""
     for plugin in announced_games().values():
         try:
             plugin.load()
         except GAME_ERRORS as error:
-            logging.getLogger(__name__).warning(
-                "the plug-in %r that announces game %r cannot be loaded: %s: %s",
-                plugin.value,
-                plugin.name,
-                type(error).__name__,
-                error,
-            )
+            warn_once(plugin_fault(plugin, error))

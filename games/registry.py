@@ -1,7 +1,7 @@
 """Games by name: built-in ones, registered ones, and plug-ins of the entry-point group `coplay.games`."""
 
+import importlib
 import inspect
-import logging
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any, TypeVar
@@ -10,12 +10,11 @@ from pydantic import ValidationError
 
 from coplay.games.base import Game, GameParameters
 from coplay.games.names import nearest
-from coplay.games.plugins import GAME_ERRORS, announced_games
+from coplay.games.plugins import GAME_ERRORS, announced_games, plugin_fault, warn_once
 
 GameType = TypeVar("GameType", bound="type[Game[Any]]")
 
 _GAMES: dict[str, type[Game[Any]]] = {}
-_logger = logging.getLogger(__name__)
 
 
 class UnknownGameError(ValueError):
@@ -82,10 +81,38 @@ def game_class(name: str) -> type[Game[Any]]:
         if name not in announced:
             options = sorted({*_GAMES, *announced})
             raise UnknownGameError(
-                f"game {name!r} is unknown; expected one of {options!r}{nearest(name, options)}"
+                f"game {name!r} is unknown; expected one of {options!r}{nearest(name, options)} (a game of your own"
+                " module is named module:Class, or made known to a command by --import module:Class)"
             )
         _load(announced[name])
     return _GAMES[name]
+
+
+def find_game(target: str) -> type[Game[Any]]:
+    """The class of a game's name, or of `module:Class`, which need not be registered.
+
+    Raises:
+        UnknownGameError: if no game has this name.
+        GameRegistrationError: if `module:Class` names no game.
+    """
+    module, _, name = target.partition(":")
+    if not name:
+        return game_class(target)
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise GameRegistrationError(
+            f"there is no module {module!r}; expected module:Class, the module in this folder or installed"
+        ) from None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise GameRegistrationError(f"module {module!r} has no {name!r}; expected the class of a game")
+        found = getattr(found, part)
+    if not (isinstance(found, type) and issubclass(found, Game)):
+        raise GameRegistrationError(f"{target!r} is {found!r}; expected a subclass of coplay.games.Game")
+    return found
 
 
 def available_games() -> tuple[str, ...]:
@@ -95,7 +122,7 @@ def available_games() -> tuple[str, ...]:
             try:
                 _load(plugin)
             except GamePluginError as error:
-                _logger.warning("%s", error)
+                warn_once(str(error))
     return tuple(sorted(_GAMES))
 
 
@@ -149,7 +176,4 @@ def _load(plugin: EntryPoint) -> None:
             )
         register_game(loaded)
     except GAME_ERRORS as error:
-        raise GamePluginError(
-            f"the plug-in {plugin.value!r} that announces game {plugin.name!r} cannot be loaded:"
-            f" {type(error).__name__}: {error}"
-        ) from error
+        raise GamePluginError(plugin_fault(plugin, error)) from error

@@ -1,9 +1,8 @@
 """`coplay check-game NAME|module:Class [--game.parameter value]`: hold a game to every rule of its contract."""
 
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from coplay.agents.base import Agent, Seat, ToolResult, TurnKey
@@ -12,6 +11,7 @@ from coplay.games import Game, Observation, derive_seed
 from coplay.games.conformance import RULES, check_game, load_game
 from coplay.games.conformance_plays import Replier
 from coplay.games.tools import Call, Tools
+from coplay.scripts.own_games import modules_of_this_folder
 from coplay.scripts.settings import parse_flags
 from coplay.training.messages import ConfigError
 
@@ -42,17 +42,6 @@ def main(arguments: Sequence[str]) -> int:
     if not findings:
         sys.stdout.write(f"{game.name}: all {len(RULES)} rules hold\n")
     return 1 if findings else 0
-
-
-@contextmanager
-def modules_of_this_folder() -> Iterator[None]:
-    """Find modules of the current folder inside, and those of before after."""
-    before = list(sys.path)
-    sys.path.insert(0, os.getcwd())
-    try:
-        yield
-    finally:
-        sys.path[:] = before
 
 
 def scripted_repliers(game: Game[Any]) -> dict[str, Replier]:

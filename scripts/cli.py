@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from coplay.games.names import nearest
+from coplay.scripts.own_games import import_games
 
 COMMANDS = {
     "train": "train agents against each other from a configuration",
@@ -33,9 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = nearest(words[0], COMMANDS)
         return _say(f"unknown command {words[0]!r}; expected one of {', '.join(COMMANDS)}{hint}", 2)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    return _guarded(
-        lambda: int(importlib.import_module(f"coplay.scripts.{words[0].replace('-', '_')}").main(words[1:]))
-    )
+    return _guarded(lambda: _run(words[0], words[1:]))
+
+
+def _run(command: str, words: list[str]) -> int:
+    left = import_games(words)
+    return int(importlib.import_module(f"coplay.scripts.{command.replace('-', '_')}").main(left))
 
 
 def _guarded(command: Callable[[], int]) -> int:
@@ -75,7 +79,7 @@ def _overview() -> str:
     return (
         "Train language-model agents against each other.\n\n"
         + "\n".join(lines)
-        + "\n\ncoplay COMMAND --help tells more.\n"
+        + "\n\ncoplay COMMAND --help tells more; --import module:Class makes a game of your own known to any of them.\n"
     )
 
 

@@ -14,6 +14,7 @@ from coplay.training.config import RunConfig
 from coplay.training.data import told_data
 from coplay.training.extract import extract
 from coplay.training.packets import make_packets
+from coplay.training.reply_budget import too_long_replies
 from coplay.training.run import Run
 from coplay.training.stages import (
     collect_rollouts,
@@ -34,6 +35,7 @@ def dry_run(config: RunConfig) -> str:
     """One dialogue per seat as the models see it, row lengths, peak memory, seconds per iteration and per run."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(config, folder=Path(folder))
+        warning = too_long_replies(run)
         start = time.perf_counter()
         trees = collect_rollouts(run, 0)
         played = time.perf_counter()
@@ -45,6 +47,7 @@ def dry_run(config: RunConfig) -> str:
     return "\n".join(
         [
             f"configuration {config.name!r}: {_played(run)}, {len(trees)} games an iteration",
+            *([f"warning: {safe_text(warning)}"] if warning is not None else []),
             *told_data(run.data),
             _outcome(trees),
             *(dialogue(run, trajectories, player) for player in run.game.spec.players),

@@ -1,4 +1,4 @@
-"""`coplay games [NAME]`: what can be played, and with which parameters."""
+"""`coplay games [NAME|module:Class]`: what can be played, and with which parameters."""
 
 import sys
 from collections.abc import Sequence
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from coplay.agents.named import named_players
 from coplay.games import available_games, make_game
 from coplay.games.registry import game_class
+from coplay.scripts.own_games import use_game
 
 
 def main(arguments: Sequence[str]) -> int:
     """List all games, or describe one."""
     if arguments and arguments[0] not in ("-h", "--help"):
-        sys.stdout.write(describe(arguments[0]))
+        sys.stdout.write(describe(use_game(arguments[0])))
         return 0
     lines = [f"{name:<18} {_first_line(name)}" for name in available_games()]
-    sys.stdout.write("\n".join(lines) + "\n\ncoplay games NAME describes one.\n")
+    sys.stdout.write("\n".join(lines) + "\n\ncoplay games NAME|module:Class describes one.\n")
     return 0
 
 

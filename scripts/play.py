@@ -1,4 +1,4 @@
-"""`coplay play GAME [--seats Ada=human,Bo=grim] [--seed S] [--out DIR] [--game.parameter value]`: watch, or sit in."""
+"""`coplay play NAME|module:Class [--seats Ada=human,Bo=grim] [--out DIR] [--game.parameter value]`: watch or join."""
 
 import sys
 from collections.abc import Sequence
@@ -13,10 +13,11 @@ from coplay.rollout_tree.plan import episode_name
 from coplay.rollout_tree.render import render_text
 from coplay.rollout_tree.storage import parts
 from coplay.scripts.entrants import contestant, trained_game
+from coplay.scripts.own_games import use_game
 from coplay.scripts.settings import parse_flags
 from coplay.training.messages import ConfigError
 
-USAGE = """coplay play GAME [--seats PLAYER=AGENT ...] [--seed S] [--out DIR] [--game.parameter value]
+USAGE = """coplay play NAME|module:Class [--seats PLAYER=AGENT ...] [--seed S] [--out DIR] [--game.parameter value]
 
 AGENT is a scripted agent's name, axelrod:STRATEGY, human, or RUN[@iteration][:player]; seats not named are human.
 A trained agent plays the game as it learnt it (wording, rounds, ...), but for what --game flags change.
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(USAGE)
         return 0 if arguments else 2
-    name, asked = arguments[0], _parse(arguments[1:])
+    name, asked = use_game(arguments[0]), _parse(arguments[1:])
     seats, seed = asked.seats, asked.seed
     game = make_game(name, **{**trained_game(seats.values(), name), **asked.parameters})
     players = game.spec.players

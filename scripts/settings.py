@@ -1,7 +1,7 @@
 """From a TOML file and flags to a run's configuration: the same fields, checked by the same models."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from importlib import resources
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from coplay.games import available_games
 from coplay.games.names import nearest
 from coplay.games.registry import game_class
+from coplay.scripts.own_games import use_game
 from coplay.training.config import RunConfig
 from coplay.training.imitation_config import ImitationConfig
 from coplay.training.messages import ConfigError, explain, field_hint, field_paths, model_variants
@@ -20,6 +21,11 @@ from coplay.training.messages import ConfigError, explain, field_hint, field_pat
 Config = TypeVar("Config", bound=BaseModel)
 TABLES = (["agents", "seats"], ["agents", "policies"], ["sources"])
 """Tables whose keys people choose: players, policies, sources of dialogues."""
+KIND = ["game", "kind"]
+OTHER_CONFIG = "any_game"
+"""What a run without a configuration starts from when its game is another than that of the default one."""
+Changes = list[tuple[list[str], Any]]
+"""Fields by path, and their new values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +49,19 @@ class Form(Generic[Config]):
         Raises:
             ConfigError: one sentence about the first thing that is wrong.
         """
+        return self.changed(config, parse_flags(flags))
+
+    def changed(self, config: str | None, changes: Changes) -> Config:
+        """The same with parsed flags.
+
+        Raises:
+            ConfigError: one sentence about the first thing that is wrong.
+        """
         data = _read_toml(self.default if config is None else config, self.shipped())
-        return self.check(_with_changes(self.model, data, parse_flags(flags)))
+        if isinstance(data.get("game"), dict) and "kind" in data["game"]:
+            data["game"]["kind"] = _known(data["game"]["kind"])
+        known = [(path, _known(value) if path == KIND else value) for path, value in changes]
+        return self.check(_with_changes(self.model, data, known))
 
     def check(self, data: dict[str, Any]) -> Config:
         """Validate nested settings.
@@ -74,10 +91,31 @@ def read_settings(config: str | None, flags: Sequence[str]) -> RunConfig:
     Raises:
         ConfigError: one sentence about the first thing that is wrong.
     """
-    return TRAINING.read(config, flags)
+    changes = parse_flags(flags)
+    kinds = [_known(value) for path, value in changes if path == KIND]
+    if (
+        config is None
+        and kinds
+        and kinds[-1] != _read_toml(DEFAULT_CONFIG, shipped_configs())["game"]["kind"]
+    ):
+        config, changes = OTHER_CONFIG, [*_suited(kinds[-1], changes), *changes]
+    return TRAINING.changed(config, changes)
 
 
-def change_settings(config: RunConfig, changes: Iterable[tuple[list[str], Any]]) -> RunConfig:
+def _known(kind: Any) -> Any:
+    return use_game(kind) if isinstance(kind, str) else kind
+
+
+def _suited(kind: Any, changes: Changes) -> Changes:
+    """What a run of any game has of this one: its name, and for the embedded model its terse wording."""
+    told: Changes = [(["name"], kind)]
+    embedded = all(value == "embedded" for path, value in changes if path == ["agents", "model", "kind"])
+    if embedded and "wording" in game_class(kind).Parameters.model_fields:
+        told.append((["game", "wording"], "terse"))
+    return told
+
+
+def change_settings(config: RunConfig, changes: Changes) -> RunConfig:
     """A run's configuration with parsed flags over it.
 
     Raises:
@@ -86,9 +124,7 @@ def change_settings(config: RunConfig, changes: Iterable[tuple[list[str], Any]])
     return check_settings(_with_changes(RunConfig, config.model_dump(mode="json"), changes))
 
 
-def _with_changes(
-    model: type[BaseModel], data: dict[str, Any], changes: Iterable[tuple[list[str], Any]]
-) -> dict[str, Any]:
+def _with_changes(model: type[BaseModel], data: dict[str, Any], changes: Changes) -> dict[str, Any]:
     for path, value in sorted(changes, key=_kinds_first):
         _put(model, data, path, value)
     return data
@@ -103,13 +139,13 @@ def check_settings(data: dict[str, Any]) -> RunConfig:
     return TRAINING.check(data)
 
 
-def parse_flags(flags: Sequence[str]) -> list[tuple[list[str], Any]]:
+def parse_flags(flags: Sequence[str]) -> Changes:
     """`--a.b-c 1 2` to (["a", "b_c"], [1, 2]); a flag without values is True, `--no-x` False.
 
     Raises:
         ConfigError: if a word is no flag, or no field of that name exists.
     """
-    found: list[tuple[list[str], Any]] = []
+    found: Changes = []
     place = 0
     while place < len(flags):
         flag = flags[place]

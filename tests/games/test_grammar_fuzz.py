@@ -1,13 +1,15 @@
 """Grammars against replies that nobody would write: no error, no wrong move, linear time (B33, B85).
 
 What a reply comes to is judged a second time by a plain reading of the rules, in `verdict`: no regular expressions, no
-caches, one character after another.
+shortcuts, one character after another. All grammars read the same replies, those near to another's moves too.
 """
 
 import random
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,84 +39,28 @@ KINDS: dict[str, Grammar] = {
         "message",
     ),
 }
+# fmt: off
 PIECES = (
-    *[
-        "<x>",
-        "</x>",
-        "<X >",
-        "</x\n>",
-        "<y>",
-        "</y>",
-        "<think>",
-        "</think>",
-        "<THINK>",
-        "<x",
-        "x>",
-        "<",
-        ">",
-        "</",
-    ],
-    *[
-        "A",
-        "B",
-        "a",
-        "cooperate",
-        "Cooperate.",
-        "not A",
-        "A or B",
-        "0",
-        "5",
-        "07",
-        "+5",
-        "-1",
-        "21",
-        "70",
-        "71",
-        "5.0",
-    ],
-    *[
-        "five",
-        "twenty-one",
-        "seven hats",
-        "1 hat 2 books",
-        "2 books, 1 hats",
-        "1 hats and 2 books.",
-        "3 2",
-        "10 hats",
-    ],
-    *[
-        "1 hats 1 hats",
-        "hats",
-        "books",
-        "9" * 40,
-        "1e1",
-        "\u0665",
-        "\uff15",
-        "\u00b2",
-        "NaN",
-        "I take",
-        "and",
-        ",",
-    ],
-    *[
-        " ",
-        "\n",
-        "\t",
-        "\r\n",
-        ".",
-        "!?",
-        "\u00a0",
-        "\u200b",
-        "\x00",
-        "\ud800",
-        "\udfff",
-        "\U0001f600",
-        "\u0130",
-        "ß",
-    ],
+    # Tags, whole and broken.
+    "<x>", "</x>", "<X >", "</x\n>", "<y>", "</y>", "<think>", "</think>", "<THINK>", "<x", "x>", "<",
+    ">", "</",
+    # Moves, and what is near to them.
+    "A", "B", "a", "cooperate", "Cooperate.", "not A", "A or B", "0", "5", "07", "+5", "-1", "21", "70",
+    "71", "5.0",
+    # Numbers as words, items.
+    "five", "twenty-one", "seven hats", "1 hat 2 books", "2 books, 1 hats", "1 hats and 2 books.",
+    "3 2", "10 hats",
+    # Items twice, numbers that are none.
+    "1 hats 1 hats", "hats", "books", "9" * 40, "1e1", "\u0665", "\uff15", "\xb2", "NaN", "I take",
+    "and", ",",
+    # Space, line ends, unicode.
+    " ", "\n", "\t", "\r\n", ".", "!?", "\xa0", "\u200b", "\x00", "\ud800", "\udfff", "\U0001f600",
+    "\u0130", "\xdf",
 )
+# fmt: on
 
 
+@lru_cache(maxsize=8)
 def spoken(text: str) -> str:
     """What is left without reasoning: an unopened end hides all before it, an unclosed start all after it."""
     kept, depth, place = "", 0, 0
@@ -146,7 +92,8 @@ def tag_at(text: str, place: int, tag: str) -> tuple[bool | None, int]:
     return (closing, end + 1) if text[end : end + 1] == ">" else (None, place)
 
 
-def contents(text: str, tag: str) -> list[str]:
+@lru_cache(maxsize=8)
+def contents(text: str, tag: str) -> tuple[str, ...]:
     found, start, place = [], -1, 0
     while place < len(text):
         closing, after = tag_at(text, place, tag)
@@ -156,7 +103,7 @@ def contents(text: str, tag: str) -> list[str]:
         if closing and start >= 0:
             found.append(text[start:place].strip())
         start, place = (-1 if closing else after), after
-    return found
+    return tuple(found)
 
 
 def whole_number(word: str) -> int | None:
@@ -240,12 +187,16 @@ def judge(grammar: Grammar, text: str) -> bool:
     return False
 
 
+def moves_of(grammar: Grammar) -> tuple[str, ...]:
+    """Canonical replies: all of them, or a few where there is no list."""
+    return grammar.labels() or ("<x>hello there</x>", "<x>1 hats 12 books</x>", "hello there")
+
+
 def reply_near(grammar: Grammar, draw: random.Random, most: int) -> str:
     """Pieces in a row, a canonical reply among them in every second one, at most so many characters."""
     pieces = draw.choices(PIECES, k=draw.choice((1, 2, 3, 5, 9, 20, 150)))
     if draw.random() < 0.5:
-        known = grammar.labels()
-        said = draw.choice(known) if known else "<x>hello there</x>"
+        said = draw.choice(moves_of(grammar))
         pieces.insert(draw.randrange(len(pieces) + 1), said)
         if draw.random() < 0.3:
             pieces = [said, draw.choice((" ", "\n", ".", " " + said, "</think>" + said))]
@@ -261,25 +212,32 @@ def test_grammar_when_few_seeded_replies_are_read_then_no_error_and_no_wrong_mov
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kind", KINDS)
-def test_grammar_when_200000_seeded_replies_are_read_then_no_error_and_no_wrong_move(kind: str) -> None:
-    draw = random.Random(kind)
-    found = sum(judge(KINDS[kind], reply_near(KINDS[kind], draw, 2000)) for _ in range(200_000))
-    assert found > 2000
+def test_every_grammar_when_200000_seeded_replies_are_read_then_no_error_and_no_wrong_move() -> None:
+    draw, kinds, found = random.Random("many"), tuple(KINDS), Counter[str]()
+    for number in range(200_000):
+        reply = reply_near(KINDS[kinds[number % len(kinds)]], draw, 2000)
+        found.update(kind for kind in kinds if judge(KINDS[kind], reply))
+    assert min(found[kind] for kind in kinds) > 2000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kind", KINDS)
-def test_grammar_when_hypothesis_replies_then_no_error_and_no_wrong_move(kind: str) -> None:
+def test_every_grammar_when_20000_hypothesis_replies_are_read_then_no_error_and_no_wrong_move() -> None:
     text = st.text(st.characters() | st.sampled_from("<>/xX05AB \ud800\n."), max_size=60)
+    known = st.one_of([st.sampled_from(moves_of(grammar)) for grammar in KINDS.values()])
+    around = text | st.text(st.sampled_from(" \n.!?,;"), max_size=6)
+    pieces = st.lists(st.sampled_from(PIECES) | known | text, max_size=12)
+    read, found = 0, Counter[str]()
 
     @settings(max_examples=20_000, deadline=None, database=None)
-    @given(text | st.lists(st.sampled_from(PIECES) | text, max_size=12).map("".join))
+    @given(text | pieces.map("".join) | st.tuples(around, known, around).map("".join))
     def run(reply: str) -> None:
-        judge(KINDS[kind], reply)
+        nonlocal read
+        read += 1
+        found.update(kind for kind in KINDS if judge(KINDS[kind], reply))
 
     run()
+    assert read >= 20_000 and min(found[kind] for kind in KINDS) > 40, found
 
 
 SIZE = 1_000_000

@@ -45,7 +45,7 @@ def test_check_game_when_a_rule_is_broken_then_one_line_names_it(
         (["splitt"], "did you mean 'split'"),
         (["split", "--game.stok", "3"], "did you mean 'stock'"),
         (["json:loads"], "expected a subclass of coplay.games.Game"),
-        (["no_such_module_here:Game"], "No module named"),
+        (["no_such_module_here:Game"], "there is no module"),
         ([], ""),
     ],
 )

@@ -196,6 +196,24 @@ def test_shipped_config_when_read_then_valid_and_named_after_its_file(name: str)
     assert read_settings(name, []).name == name
 
 
+def test_settings_when_only_a_game_is_named_then_suited_to_it() -> None:
+    """Nothing of the dilemma's own configuration is left that another game would have to undo."""
+    found = read_settings(None, ["--game.kind", "kuhn_poker"])
+    like = read_settings("any_game", [])
+    assert (found.name, found.game.wording) == ("kuhn_poker", "terse")  # type: ignore[attr-defined]
+    assert found.model_copy(update={"name": like.name, "game": like.game}) == like
+    assert like.evaluate.anchors == ("random",)
+    assert read_settings(None, ["--game.kind", "iterated_matrix"]) == read_settings("dilemma_aligned", [])
+    told = read_settings(None, ["--name", "mine", "--game.kind", "split", "--game.wording", "full"])
+    assert (told.name, told.game.wording) == ("mine", "full")  # type: ignore[attr-defined]
+
+
+def test_settings_when_the_model_is_no_embedded_one_then_the_full_wording() -> None:
+    folder = ["--agents.model.kind", "folder", "--agents.model.path", "somewhere"]
+    found = read_settings(None, ["--game.kind", "split", *folder])
+    assert found.game.wording == "full"  # type: ignore[attr-defined]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(shipped_configs()))
 def test_shipped_config_when_shrunken_then_trains_an_update(tmp_path: Path, name: str) -> None:
