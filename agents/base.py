@@ -31,6 +31,7 @@ class Sampling:
     """How the tokens of a reply were drawn; what a trainer needs to compute their log-probs again."""
 
     temperature: float
+    """Divides the logits; 0: the likeliest token was taken, which no trainer learns from."""
     max_new_tokens: int
     seed: int
     constrained: bool

@@ -58,6 +58,7 @@ class SampleRequest:
     """Requests of one dialogue extend one another's context; an engine may keep its cache between them."""
     seed: int
     temperature: float = 1.0
+    """Divides the logits; 0: always the likeliest token, which no learner trains on."""
     max_new_tokens: int = 64
     stop_ids: tuple[int, ...] = ()
     """Token ids that end a reply; the one that was sampled is part of it."""

@@ -20,8 +20,8 @@ from coplay.agents.engine import SampleRequest
 from coplay.agents.language import SamplingSettings, language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
-from coplay.agents.runs import find_checkpoint, policy_of, read_config
-from coplay.agents.settings import ModelSettings, PolicySettings
+from coplay.agents.runs import Iteration, find_checkpoint, policy_of, read_config
+from coplay.agents.settings import ModelSettings, PolicySettings, at_temperature
 from coplay.agents.tool_settings import ToolSettings
 
 
@@ -77,25 +77,33 @@ class LoadedAgent:
         )
         return chat.decode(self.engine.sample_all([request])[0].ids)
 
-    def factory(self, sampling: SamplingSettings | None = None, *, seed: int = 0) -> AgentFactory:
-        """Make agents for seats of games, with the run's way of sampling unless told otherwise."""
+    def factory(
+        self, sampling: SamplingSettings | None = None, *, seed: int = 0, temperature: float | None = None
+    ) -> AgentFactory:
+        """Make agents for seats of games, with the run's way of sampling unless told otherwise.
+
+        Args:
+            sampling: another way of sampling.
+            seed: equal seeds give equal replies.
+            temperature: in place of that of `sampling`; 0: always the likeliest token.
+        """
         return language_agent_factory(
             self.engine,
             self.chat,
             self.policy.label,
-            sampling or self.sampling,
+            at_temperature(sampling or self.sampling, temperature),
             run_seed=seed,
             tools=self.tools,
         )
 
 
-def load_agent(run: str | Path, player: str, *, iteration: int | None = None) -> LoadedAgent:
+def load_agent(run: str | Path, player: str, *, iteration: Iteration = None) -> LoadedAgent:
     """Load the policy that plays a seat of a run.
 
     Args:
         run: the run's folder, or its name in `runs/`.
         player: a player, or a policy's own name.
-        iteration: of the checkpoint; None takes the newest complete one.
+        iteration: of the checkpoint; "best": of the one that evaluations found best; None: the newest complete one.
 
     Raises:
         ValueError: if run, player or checkpoint is missing, or its weights do not fit.

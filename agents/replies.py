@@ -22,11 +22,11 @@ class ReplyState:
         Raises:
             ValueError: if the request asks for what cannot be sampled.
         """
-        if not request.context or request.max_new_tokens < 1 or not 0.0 < request.temperature < math.inf:
+        if not request.context or request.max_new_tokens < 1 or not 0.0 <= request.temperature < math.inf:
             raise ValueError(
                 f"request {request.key!r} has {len(request.context)} context tokens, max_new_tokens"
                 f" {request.max_new_tokens} and temperature {request.temperature}; expected at least one of"
-                " each and a finite temperature above 0"
+                " each and a finite temperature of at least 0"
             )
         self.request = request
         self.ids: list[int] = []

@@ -1,13 +1,19 @@
-"""Where finished weights lie in a run folder; the notation `RUN[@iteration][:player]`. No torch here."""
+"""Where finished weights lie in a run folder; the notation `RUN[@iteration][:player]`. No torch here.
+
+`RUN@best` is the checkpoint that evaluations (of an imitation: validation) found best.
+"""
 
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from coplay.games import nearest
 
+Iteration = int | Literal["best"] | None
+"""Which checkpoint: after so many updates, the best one, or the newest."""
+BEST: Literal["best"] = "best"
 COMPLETE = "COMPLETE"
 _NUMBER = re.compile(r"[0-9]{6}|[1-9][0-9]{6,}")
 """How `checkpoints/NNNNNN` is written; a copy of another name is none of ours."""
@@ -63,19 +69,26 @@ def checkpoint_folders(run: Path) -> dict[int, Path]:
     return {int(mark.parent.name): mark.parent for mark in marks if _NUMBER.fullmatch(mark.parent.name)}
 
 
-def find_checkpoint(run: str | Path, iteration: int | None = None) -> Checkpoint:
-    """The complete checkpoint of an iteration, or the newest one.
+def find_checkpoint(run: str | Path, iteration: Iteration = None) -> Checkpoint:
+    """The complete checkpoint of an iteration, the best one that the newest knows of, or the newest.
 
     Raises:
         ValueError: if the run has no such checkpoint.
     """
     folder = find_run(run)
     found = checkpoint_folders(folder)
-    wanted = max(found, default=None) if iteration is None else iteration
+    wanted = max(found, default=None) if iteration in (None, BEST) else iteration
+    if iteration == BEST and wanted is not None:
+        wanted = read_object(found[int(wanted)] / "state.json").get("best_update")
+        if wanted is None:
+            raise ValueError(
+                f"run {str(folder)!r} has no best checkpoint, since nothing was evaluated; expected one of"
+                f" {sorted(found)!r}"
+            )
     if wanted is None or wanted not in found:
         raise ValueError(
             f"run {str(folder)!r} has no complete checkpoint"
-            + ("" if iteration is None else f" of iteration {iteration}")
+            + ("" if wanted is None else f" of iteration {wanted}")
             + f"; expected one of {sorted(found)!r}"
         )
     return Checkpoint(run=folder, iteration=wanted, folder=found[wanted])
@@ -119,21 +132,23 @@ def policy_of(config: dict[str, Any], player: str) -> str:
     return str(seated)
 
 
-def parse_entrant(text: str) -> tuple[str, int | None, str | None]:
+def parse_entrant(text: str) -> tuple[str, Iteration, str | None]:
     """Split `RUN[@iteration][:player]`.
 
     Raises:
-        ValueError: if the iteration is no whole number.
+        ValueError: if the iteration is no whole number and not `best`.
     """
     rest, colon, player = text.rpartition(":")
     rest, player = (rest, player) if colon else (text, "")
     run, at, iteration = rest.rpartition("@")
     if not at:
         run, iteration = rest, ""
-    if at and not iteration.isdigit():
+    if at and iteration != BEST and not iteration.isdigit():
         raise ValueError(
-            f"{text!r} names iteration {iteration!r}; expected RUN[@iteration][:player], 'pd@50:bo'"
+            f"{text!r} names iteration {iteration!r}; expected RUN[@iteration][:player], 'pd@50:bo' or 'pd@best'"
         )
+    if iteration == BEST:
+        return run, BEST, player or None
     return run, int(iteration) if iteration else None, player or None
 
 

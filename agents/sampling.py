@@ -29,14 +29,28 @@ def draw(logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float
 
     Args:
         logits: (N, A) float32, finite.
-        temperatures: N numbers > 0.
+        temperatures: N numbers; at 0 the likeliest column is taken, the first of equals, with log-prob 0.
         uniforms: N numbers in [0, 1).
     """
+    if 0.0 in temperatures:
+        return _some_greedy(logits, temperatures, uniforms)
     log_probs = _log_probs(logits, temperatures)
     mass = log_probs.exp().cumsum(-1, dtype=torch.float64)
     wanted = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None] * mass[:, -1:]
     columns = torch.searchsorted(mass, wanted, right=True).clamp_max_(logits.shape[1] - 1)
     return Draws(columns.squeeze(1).tolist(), log_probs.gather(1, columns).squeeze(1).tolist())
+
+
+def _some_greedy(logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> Draws:
+    """The same where a temperature is 0: those rows apart from the others, which are drawn as ever."""
+    best = logits.argmax(-1).tolist()
+    warm = [row for row, temperature in enumerate(temperatures) if temperature]
+    drawn = draw(logits[warm], [temperatures[row] for row in warm], [uniforms[row] for row in warm])
+    found = {row: place for place, row in enumerate(warm)}
+    return Draws(
+        [drawn.columns[found[row]] if row in found else column for row, column in enumerate(best)],
+        [drawn.log_probs[found[row]] if row in found else 0.0 for row in range(len(best))],
+    )
 
 
 def entropies(logits: Tensor, temperatures: Sequence[float]) -> list[float]:

@@ -1,7 +1,7 @@
 """What can be said about models and policies in a configuration; no torch here."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -10,6 +10,14 @@ class Settings(BaseModel):
     """A frozen part of a configuration: unknown keys are errors, every field is documented once."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+Sampled = TypeVar("Sampled", bound=Settings)
+
+
+def at_temperature(settings: Sampled, temperature: float | None) -> Sampled:
+    """The same way of sampling at another temperature, for evaluation: 0 takes the likeliest token; None: the same."""
+    return settings if temperature is None else settings.model_copy(update={"temperature": temperature})
 
 
 def default_kind(kind: str) -> BeforeValidator:

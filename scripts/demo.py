@@ -13,7 +13,8 @@ from rich.table import Table
 from coplay.scripts.settings import read_settings
 from coplay.scripts.train import start_training
 from coplay.training.checkpoint import checkpoint_path, complete_checkpoints, read_state
-from coplay.training.evaluate import SELF_PLAY, Result
+from coplay.training.evaluate import Result
+from coplay.training.evaluate_settings import SELF_PLAY
 from coplay.training.metrics import read_metrics
 
 CONFIGS = {"each for itself": "dilemma_independent", "Advantage Alignment": "dilemma_aligned"}

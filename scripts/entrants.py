@@ -16,8 +16,10 @@ from coplay.training.seats import check_plays
 HUMAN = "human"
 
 
-def contestant(text: str, *, game: str, player: str, run_seed: int) -> Contestant:
-    """Whoever a word names, for one seat of a game.
+def contestant(
+    text: str, *, game: str, player: str, run_seed: int, temperature: float | None = None
+) -> Contestant:
+    """Whoever a word names, for one seat of a game; a trained agent at the temperature of its training, or another.
 
     Raises:
         ConfigError: if it names nobody, or a scripted agent without a rule for the game.
@@ -37,7 +39,7 @@ def contestant(text: str, *, game: str, player: str, run_seed: int) -> Contestan
     from coplay.agents.loading import load_agent
 
     agent = load_agent(run, named or player, iteration=iteration)
-    return Contestant(label=agent.policy.label, factory=agent.factory(seed=run_seed))
+    return Contestant(label=agent.policy.label, factory=agent.factory(seed=run_seed, temperature=temperature))
 
 
 def trained_game(entrants: Iterable[str], game: str) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""`coplay evaluate RUN[@iteration][:player] ... [--against a,b,c] [--matrix | --exact] [--games N] [--json FILE]`."""
+"""`coplay evaluate RUN[@iteration|@best][:player] ... [--against a,b,c] [--matrix | --exact] [--games N]`."""
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -19,9 +20,20 @@ from coplay.scripts.entrants import contestant, run_folder
 from coplay.scripts.exact import evaluate_exactly, print_exactly
 from coplay.scripts.settings import parse_flags
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
+from coplay.training.evaluate_settings import Way
 from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
 from coplay.training.seats import may_play
+from coplay.training.validation import temperature_of, told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """How trained agents draw their replies."""
+
+    ways: tuple[Way, ...] = ("temperature",)
+    temperature: float | None = None
+    samples: int = 1
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,6 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     if flags and not asked.exact:
         parser.error(f"unrecognized arguments: {' '.join(flags)}")
     against = asked.against.split(",") if asked.against else None
+    drawing = _drawing(asked.sampling, asked.temperature, asked.samples)
+    if drawing != Drawing() and (asked.exact or asked.matrix):
+        raise ConfigError(
+            "--matrix and --exact take policies as they are; expected no --sampling, --temperature, --samples"
+        )
     found: object
     if asked.exact:
         report = evaluate_exactly(
@@ -55,7 +72,9 @@ def main(arguments: Sequence[str]) -> int:
         print_matrix(matrix)
         found = matrix.model_dump()
     else:
-        found = _evaluate_each(asked.runs, against=against, games=asked.games, seed=asked.seed)
+        found = _evaluate_each(
+            asked.runs, against=against, games=asked.games, seed=asked.seed, drawing=drawing
+        )
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return 0
@@ -74,6 +93,20 @@ def _parser() -> _Parser:
     )
     parser.add_argument(
         "--seed", type=_at_least(0), default=0, help="seed of the evaluation's luck (default 0)"
+    )
+    parser.add_argument(
+        "--sampling",
+        default="temperature",
+        help="temperature, greedy, or both by comma (default temperature)",
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=None, help="in place of that of training, above 0"
+    )
+    parser.add_argument(
+        "--samples",
+        type=_at_least(1),
+        default=1,
+        help="plays of each game when drawn by temperature (default 1)",
     )
     parser.add_argument("--json", type=Path, default=None, help="write the results there as well")
     parser.add_argument(
@@ -104,11 +137,11 @@ def _parser() -> _Parser:
 
 
 def _evaluate_each(
-    entrants: Sequence[str], *, against: Sequence[str] | None, games: int, seed: int
+    entrants: Sequence[str], *, against: Sequence[str] | None, games: int, seed: int, drawing: Drawing
 ) -> dict[str, list[dict[str, object]]]:
     found = {}
     for entrant in entrants:
-        results = evaluate_entrant(entrant, against=against, games=games, seed=seed)
+        results = evaluate_entrant(entrant, against=against, games=games, seed=seed, drawing=drawing)
         found[entrant] = [result.model_dump(exclude_defaults=True) for result in results]
         print_results(entrant, results)
     return found
@@ -136,11 +169,48 @@ def _at_least(least: int) -> Callable[[str], int]:
     return number
 
 
-def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int, seed: int) -> list[Result]:
+def _drawing(sampling: str, temperature: float | None, samples: int) -> Drawing:
+    words, known = sampling.split(","), {str(way): way for way in get_args(Way)}
+    if not set(words) <= set(known) or len(set(words)) != len(words):
+        raise ConfigError(f"--sampling is {sampling!r}; expected {' or '.join(known)}, or both by comma")
+    ways = tuple([known[word] for word in words])
+    if temperature is not None and not 0 < temperature < math.inf:
+        raise ConfigError(f"--temperature is {temperature}; expected a number above 0, or --sampling greedy")
+    return Drawing(ways=ways, temperature=temperature, samples=samples)
+
+
+def evaluate_entrant(
+    entrant: str,
+    *,
+    against: Sequence[str] | None,
+    games: int,
+    seed: int,
+    drawing: Drawing = Drawing(),
+) -> list[Result]:
     """Self-play and play against each named opponent, in the entrant's own game.
 
     In a mixture, in each of its parts and in what is held out, where the opponent has rules for them.
     """
+    results = []
+    for way in drawing.ways:
+        temperature = temperature_of(way, drawing.temperature)
+        samples = 1 if way == "greedy" else drawing.samples
+        found = _evaluate_entrant(
+            entrant, against=against, games=games, seed=seed, temperature=temperature, samples=samples
+        )
+        results += [result.model_copy(update={"sampling": told(way)}) for result in found]
+    return results
+
+
+def _evaluate_entrant(
+    entrant: str,
+    *,
+    against: Sequence[str] | None,
+    games: int,
+    seed: int,
+    temperature: float | None,
+    samples: int,
+) -> list[Result]:
     run, iteration, named = parse_entrant(entrant)
     folder = run_folder(run)
     config = read_config(folder)
@@ -152,7 +222,9 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
         if agent not in config.agents.policies:
             return contestant(agent, game=game.name, player=player, run_seed=seed)
         if agent not in loaded:
-            loaded[agent] = contestant(f"{folder}{at}:{agent}", game=game.name, player=player, run_seed=seed)
+            loaded[agent] = contestant(
+                f"{folder}{at}:{agent}", game=game.name, player=player, run_seed=seed, temperature=temperature
+            )
         return loaded[agent]
 
     home = {player: seated(agent, player) for player, agent in seats.items()}
@@ -176,12 +248,13 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
     anchors = []
     for name in dict.fromkeys(names):
         kind = next((exam.kind for exam in asked if may_play(name, exam.kind)), game.name)
-        anchors.append(replace(contestant(name, game=kind, player=first, run_seed=seed), name=name))
+        anchor = contestant(name, game=kind, player=first, run_seed=seed, temperature=temperature)
+        anchors.append(replace(anchor, name=name))
     results = []
     for exam in asked:
         able = [anchor for anchor in anchors if may_play(anchor.name, exam.kind)]
         met = pairings(game.spec.players, own, home, able)
-        found = evaluate(exam.games, met, games=games, seed=seed)
+        found = evaluate(exam.games, met, games=games, seed=seed, samples=samples)
         results += [result.model_copy(update={"game": exam.name}) for result in found]
     return results
 
@@ -189,23 +262,26 @@ def evaluate_entrant(entrant: str, *, against: Sequence[str] | None, games: int,
 def print_results(title: str, results: Sequence[Result]) -> None:
     """One table: returns a tick with 95 % intervals over games, cooperation, malformed share."""
     table = Table(title=f"{title}: mean [95 % bootstrap interval over games], return per round")
-    several = any(result.game for result in results)
+    extra = [name for name in ("game", "sampling", "source") if any(getattr(one, name) for one in results)]
+    samples = max(result.samples for result in results)
     for heading in (
-        *["game"] * several,
+        *extra,
         "opponent",
         "own return",
+        *[f"best of {samples}"] * (samples > 1),
         "opponent's return",
         "cooperation",
         "malformed",
         "games",
         "failed",
     ):
-        table.add_column(heading, justify="left" if heading in ("game", "opponent") else "right")
+        table.add_column(heading, justify="left" if heading in (*extra, "opponent") else "right")
     for result in results:
         table.add_row(
-            *[result.game] * several,
+            *[getattr(result, name) for name in extra],
             result.opponent,
             str(result.own),
+            *[str(result.best_of or "")] * (samples > 1),
             str(result.other) if result.other else "",
             str(result.cooperation) if result.cooperation else "",
             f"{result.malformed:.3f}",

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coplay.agents.named import is_named
-from coplay.agents.runs import parse_entrant
+from coplay.agents.runs import Iteration, parse_entrant
 from coplay.agents.scripted import SCRIPTED
 from coplay.agents.scripted_strategies import scripted_strategy
 from coplay.games import Game, make_game
@@ -230,7 +230,7 @@ def _entrant(text: str, game: Game[Any]) -> Entrant:
     return Entrant(text, {player: seats[agent] for player, agent in agents.items()}, own)
 
 
-def _holder(run: str, iteration: int | None, agent: str, game: Game[Any]) -> Seated:
+def _holder(run: str, iteration: Iteration, agent: str, game: Game[Any]) -> Seated:
     """A policy of a run, or the scripted agent that held a seat in it."""
     if is_named(agent):
         return Seated(agent, lambda tree, player: scripted_strategy(agent, game, tree, player))

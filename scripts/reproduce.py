@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from coplay.training.checkpoint import checkpoint_path, complete_checkpoints, read_state
-from coplay.training.evaluate import SELF_PLAY, Result
+from coplay.training.evaluate import Result
+from coplay.training.evaluate_settings import SELF_PLAY
 from coplay.training.metrics import read_metrics
 
 

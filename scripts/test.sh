@@ -13,4 +13,9 @@ if git rev-parse --git-dir > /dev/null 2>&1; then bash scripts/check_files.sh; f
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 marks="not slow"
 if [[ "${COPLAY_TESTS:-}" == all ]]; then marks=""; fi
-"$bin/pytest" -m "$marks" "$@"
+# A process for each core shares them; the few tests of some files start sooner in one.
+processes=(--numprocesses auto --dist worksteal)
+for argument in "$@"; do
+    if [[ -e "${argument%%::*}" ]]; then processes=(); fi
+done
+"$bin/pytest" -m "$marks" "${processes[@]}" "$@"

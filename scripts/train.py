@@ -1,4 +1,4 @@
-"""`coplay train [CONFIG] [--section.field value] [--resume DIR] [--overwrite] [--dry-run]`."""
+"""`coplay train [CONFIG] [--section.field value] [--resume DIR] [--overwrite] [--dry-run] [--evaluate-only]`."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,10 @@ from coplay.training.messages import ConfigError
 if TYPE_CHECKING:
     from coplay.training.run import Run
 
-USAGE = """coplay train [CONFIG] [--section.field value ...] [--overwrite] [--dry-run]
+USAGE = """coplay train [CONFIG] [--section.field value ...] [--overwrite] [--dry-run] [--evaluate-only]
 coplay train --resume DIR
 
+--evaluate-only makes the run's folder, evaluates its start and prints that: nothing is trained.
 CONFIG is a TOML file or the name of a shipped configuration ({configs}; default {default}, or
 {other} with a --game.kind of its own, which may be module:Class of a module in this folder).
 --dry-run plays and trains one iteration in memory and shows one dialogue per seat, row lengths, memory and time.
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     """Train one run."""
     words = list(arguments)
     wants_help = take(words, "--help") or take(words, "-h")
-    switches = {name: take(words, name) for name in ("--overwrite", "--dry-run")}
+    switches = {name: take(words, name) for name in ("--overwrite", "--dry-run", "--evaluate-only")}
     resume = take_value(words, "--resume")
     if resume is not None:
         if words or any(switches.values()):
@@ -49,7 +50,23 @@ def main(arguments: Sequence[str]) -> int:
 
         sys.stdout.write(dry_run(config))
         return 0
+    if switches["--evaluate-only"]:
+        return evaluate_start(config, overwrite=switches["--overwrite"])
     return start_training(config, overwrite=switches["--overwrite"])
+
+
+def evaluate_start(config: RunConfig, *, overwrite: bool = False) -> int:
+    """Evaluate a new run as it starts, and keep what was found; it can be resumed to train."""
+    from coplay.scripts.evaluate import print_results
+    from coplay.training.evaluate import Result
+    from coplay.training.record import evaluate_run
+    from coplay.training.run import new_run
+
+    run = new_run(config, overwrite=overwrite)
+    evaluate_run(run)
+    run.save()
+    print_results(config.name, [Result.model_validate(row) for row in run.state.history[-1]["results"]])
+    return 0
 
 
 def start_training(config: RunConfig, *, overwrite: bool = False) -> int:

@@ -16,8 +16,9 @@ from coplay.agents.tool_settings import ToolSettings
 from coplay.games import Game, GameParameters, Mixture
 from coplay.games.registry import game_class
 from coplay.training.branching import BranchingSettings, check_branching, check_past
+from coplay.training.evaluate_settings import EvaluateSettings, check_best
 from coplay.training.messages import ConfigError
-from coplay.training.mixtures import Exam, GamesEntry, HasChance, MixtureEntry, exams, make_mixture, read_game
+from coplay.training.mixtures import Exam, HasChance, MixtureEntry, exams, make_mixture, read_game
 from coplay.training.objectives import ObjectiveSettings, ReinforceObjective
 from coplay.training.schedules import Constant, LearningRate
 from coplay.training.schemes import (
@@ -155,19 +156,6 @@ class StorageSettings(Settings):
     """What Trackio and W&B file the run under."""
 
 
-class EvaluateSettings(Settings):
-    """Evaluation during training, in games of their own."""
-
-    every: int = Field(0, ge=0)
-    """Evaluate after every n-th update, and at start and end; 0 = never."""
-    anchors: tuple[str, ...] = ()
-    """Scripted agents to meet, besides self-play; in a mixture each in the games that it has rules for."""
-    num_games: int = Field(32, ge=1)
-    """Games per pairing and seat, and of a mixture per part."""
-    held_out: tuple[GamesEntry, ...] = ()
-    """Games that are evaluated and never trained on."""
-
-
 class RunConfig(Settings):
     """One training run."""
 
@@ -200,6 +188,7 @@ class RunConfig(Settings):
         for kind in dict.fromkeys([type(game).name, *kinds]):
             check_seats(agents.seats, policies=agents.policies, players=game.spec.players, game=kind)
         check_anchors(self.evaluate.anchors, games=kinds)
+        check_best(self.evaluate, [exam.name for exam in self.exams()])
         if not any(
             self.agents.policies[name].trained
             for name in self.seats().values()

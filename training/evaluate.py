@@ -19,8 +19,7 @@ from coplay.rollout_tree import (
     plan_mixture,
     returns,
 )
-
-SELF_PLAY = "self-play"
+from coplay.training.evaluate_settings import SELF_PLAY, Measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +70,14 @@ class Result(BaseModel):
     """Share of own replies that were no moves."""
     game: str = ""
     """The part of a mixture, or what was held out; empty: the game of the run."""
+    sampling: str = ""
+    """`greedy` where policies took the likeliest token always; empty: drawn by temperature."""
+    source: str = ""
+    """Where the games' tasks come from, as their info says; empty: all games."""
+    samples: int = 1
+    """How often each game was played."""
+    best_of: Interval | None = None
+    """Own return of the best of the samples of each game (of 0 or 1: pass@samples); None: a single sample."""
 
 
 def pairings(
@@ -96,11 +103,21 @@ def pairings(
 
 
 def evaluate(
-    game: Game[Any] | Mixture, asked: Sequence[Pairing], *, games: int, seed: int, iteration: int = 0
+    game: Game[Any] | Mixture,
+    asked: Sequence[Pairing],
+    *,
+    games: int,
+    seed: int,
+    iteration: int = 0,
+    samples: int = 1,
 ) -> list[Result]:
-    """Play every pairing in `games` games of the same luck and sum up; rows in the order asked.
+    """Play every pairing in `games` games of the same luck, each `samples` times, and sum up.
 
-    Of a mixture every pairing plays the same variants.
+    Of a mixture every pairing plays the same variants. With several samples intervals are over games, each with the
+    mean of its plays.
+
+    Returns:
+        Rows in the order asked; after each, where games say a `source` in their info, one for each source.
 
     Raises:
         TooManyFailedEpisodes: if more than half of all games fail.
@@ -114,7 +131,7 @@ def evaluate(
             run_seed=derive_seed(seed, "evaluate"),
             iteration=iteration,
             num_groups=games,
-            group_size=1,
+            group_size=samples,
             seats={player: contestant.factory for player, contestant in pairing.seats.items()},
             seat_names={player: contestant.label for player, contestant in pairing.seats.items()},
         )
@@ -122,19 +139,35 @@ def evaluate(
     trees = collect_sync(
         CollectPlan(game=mixture.variants[0].game, episodes=tuple(episodes), max_failed_share=0.5)
     )
-    by_place: dict[int, list[RolloutTree]] = {}
+    played: dict[str, list[_Play]] = {pairing.name: [] for pairing in asked}
+    failures: dict[str, list[str]] = {name: [] for name in played}
     for tree in trees:
-        by_place.setdefault(int(tree.episode.split("/")[1]), []).append(tree)
-    names = dict.fromkeys(pairing.name for pairing in asked)
-    return [
-        _result(name, [(p, by_place[i]) for i, p in enumerate(asked) if p.name == name], seed=seed)
-        for name in names
-    ]
+        _, number, _, index = tree.episode.split("/")
+        pairing = asked[int(number)]
+        if tree.failure is not None or not tree.steps:
+            failures[pairing.name].append(tree.failure.reason if tree.failure else "it has no step")
+        else:
+            played[pairing.name].append(_play(tree, pairing, (int(number), int(index) // samples)))
+    results = []
+    for name, plays in played.items():
+        if not plays:
+            raise RuntimeError(
+                f"all {len(failures[name])} games of the evaluation {name!r} failed, so it has no result; first:"
+                f" {failures[name][:1]}"
+            )
+        results.append(_result(name, plays, failed=len(failures[name]), samples=samples, seed=seed))
+        for source in sorted({play.source for play in plays} - {""}):
+            own = [play for play in plays if play.source == source]
+            found = _result(name, own, failed=0, samples=samples, seed=seed)
+            results.append(found.model_copy(update={"source": source}))
+    return results
 
 
-def score(results: Sequence[Result]) -> float:
-    """What `best` means: the own return, averaged over self-play and the anchors."""
-    return float(np.mean([result.own.mean for result in results]))
+def score(results: Sequence[Result], metric: Measure = "own") -> float:
+    """The mean of a measure over rows, by default that of the own return; NaN where none of them has it."""
+    found = [getattr(result, metric) for result in results]
+    known = [one.mean if isinstance(one, Interval) else one for one in found if one is not None]
+    return float(np.mean(known)) if known else float("nan")
 
 
 def interval(values: Sequence[float], *, seed: int) -> Interval:
@@ -155,39 +188,63 @@ def interval(values: Sequence[float], *, seed: int) -> Interval:
     return Interval(mean=mean, low=low, high=high)
 
 
-def _result(name: str, played: Sequence[tuple[Pairing, list[RolloutTree]]], *, seed: int) -> Result:
-    own: list[float] = []
-    other: list[float] = []
-    cooperation: list[float] = []
-    malformed: list[float] = []
-    failed = 0
-    for pairing, trees in played:
-        others = [player for player in pairing.seats if player not in pairing.own]
-        for tree in trees:
-            if tree.failure is not None or not tree.steps:
-                failed += 1
-                continue
-            own.append(_per_tick(tree, pairing.own))
-            if others:
-                other.append(_per_tick(tree, others))
-            rates = behaviour_rates([tree])
-            shares = [rates[key] for player in pairing.own if (key := f"cooperation/{player}") in rates]
-            cooperation += [float(np.mean(shares))] if shares else []
-            shares = [rates[key] for player in pairing.own if (key := f"malformed/{player}") in rates]
-            malformed += [float(np.mean(shares))] if shares else []
-    if not own:
-        reasons = [tree.failure.reason for _, trees in played for tree in trees if tree.failure]
-        raise RuntimeError(
-            f"all {failed} games of the evaluation {name!r} failed, so it has no result; first: {reasons[:1]}"
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Play:
+    """What one play of a game says."""
+
+    task: tuple[int, int]
+    """Pairing and game; plays of one task are samples of it."""
+    own: float
+    other: float | None
+    cooperation: float | None
+    malformed: float | None
+    source: str
+
+
+def _play(tree: RolloutTree, pairing: Pairing, task: tuple[int, int]) -> _Play:
+    others = [player for player in pairing.seats if player not in pairing.own]
+    rates = behaviour_rates([tree])
+
+    def share(measure: str) -> float | None:
+        known = [rates[key] for player in pairing.own if (key := f"{measure}/{player}") in rates]
+        return float(np.mean(known)) if known else None
+
+    told = [str(step.info["source"]) for step in tree.steps if step.info.get("source")]
+    return _Play(
+        task=task,
+        own=_per_tick(tree, pairing.own),
+        other=_per_tick(tree, others) if others else None,
+        cooperation=share("cooperation"),
+        malformed=share("malformed"),
+        source=told[0] if told else "",
+    )
+
+
+def _result(name: str, plays: Sequence[_Play], *, failed: int, samples: int, seed: int) -> Result:
+    tasks: dict[tuple[int, int], list[_Play]] = {}
+    for play in plays:
+        tasks.setdefault(play.task, []).append(play)
+
+    def by_task(measure: str) -> list[float]:
+        """The mean over the plays of each task that know it."""
+        known = [
+            [value for one in few if (value := getattr(one, measure)) is not None] for few in tasks.values()
+        ]
+        return [float(np.mean(values)) for values in known if values]
+
+    own, other, cooperation = by_task("own"), by_task("other"), by_task("cooperation")
+    malformed = [play.malformed for play in plays if play.malformed is not None]
+    best = [max(play.own for play in few) for few in tasks.values()]
     return Result(
         opponent=name,
-        games=len(own),
+        games=len(plays),
         failed=failed,
         own=interval(own, seed=seed),
         other=interval(other, seed=seed) if other else None,
         cooperation=interval(cooperation, seed=seed) if cooperation else None,
         malformed=float(np.mean(malformed)) if malformed else 0.0,
+        samples=samples,
+        best_of=interval(best, seed=seed) if samples > 1 else None,
     )
 
 

@@ -12,6 +12,7 @@ from coplay.agents.runs import read_object
 from coplay.games import derive_seed
 from coplay.rollout_tree import RolloutTree, Trajectory, write_rollouts
 from coplay.training.checkpoint import complete_checkpoints
+from coplay.training.data import check_data
 from coplay.training.demonstration_rows import Lesson, Scribe, lessons
 from coplay.training.demonstrations import Demonstrations, gather
 from coplay.training.imitation_config import ImitationConfig
@@ -187,7 +188,9 @@ def resume_imitation(folder: Path) -> Imitation:
             f"the sources of '{folder}' hold other dialogues than when it began (digest {demonstrations.digest},"
             f" before {before}); expected the same: put them back, or begin a new imitation"
         )
-    imitation = prepare(config, Run(config.run(num_steps=1), folder=folder), demonstrations)
+    run = Run(config.run(num_steps=1), folder=folder)
+    check_data(folder, run.data)
+    imitation = prepare(config, run, demonstrations)
     found = complete_checkpoints(folder)
     if found:
         imitation.run.restore(found[-1])
@@ -211,7 +214,7 @@ def imitate(imitation: Imitation, report: Report) -> None:
     run, curriculum = imitation.run, imitation.curriculum
     metrics = run.metrics_file()
     _store_played(imitation)
-    if run.config.evaluate.every and run.state.update == 0:
+    if run.config.evaluate.every and run.config.evaluate.before and run.state.update == 0:
         evaluate_run(run, chooses_best=False)
         run.save()
     for paths in curriculum.batches(run.state.update):
@@ -263,9 +266,9 @@ def _validate(imitation: Imitation) -> dict[str, float]:
 def _note(run: Run, loss: float) -> bool:
     """Remember the update with the smallest validation loss; True if it is this one."""
     best = run.state.best_score
-    if best is not None and -loss <= best:
+    if best is not None and loss >= best:
         return False
-    run.state = run.state.model_copy(update={"best_update": run.state.update, "best_score": -loss})
+    run.state = run.state.model_copy(update={"best_update": run.state.update, "best_score": loss})
     return True
 
 

@@ -8,11 +8,11 @@ from coplay.agents.settings import Settings
 from coplay.games import GameParameters
 from coplay.training.config import (
     AgentsSettings,
-    EvaluateSettings,
     RunConfig,
     StorageSettings,
     UpdateSettings,
 )
+from coplay.training.evaluate_settings import EvaluateSettings
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import MixtureEntry, make_mixture, read_game
 from coplay.training.schedules import Constant, LearningRate

@@ -23,7 +23,7 @@ from coplay.training.stages import (
 def train(run: Run, report: Report) -> None:
     """Train until the configured number of updates is done; `report` hears each update's metrics."""
     metrics = run.metrics_file()
-    if run.config.evaluate.every and run.state.update == 0:
+    if run.config.evaluate.every and run.config.evaluate.before and run.state.update == 0:
         evaluate_run(run)
         run.save()
     while run.state.update < run.config.update.num_updates:

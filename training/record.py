@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coplay.games import derive_seed
 from coplay.rollout_tree import (
     CreditRow,
     RolloutTree,
@@ -22,13 +21,12 @@ from coplay.rollout_tree.estimates import EstimateRow, write_estimates
 from coplay.training.baselines import RunningMeans
 from coplay.training.data import data_metrics
 from coplay.training.estimators import mean_keys
-from coplay.training.evaluate import Contestant, evaluate, pairings, score
 from coplay.training.inner_expectation import Beside
 from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
 from coplay.training.run import Run
-from coplay.training.seats import may_play
 from coplay.training.trainer import Done
+from coplay.training.validation import best_score, examine, is_better
 from coplay.training.variance import variance_report
 
 Report = Callable[[int, Mapping[str, float]], None]
@@ -129,34 +127,17 @@ def advance(run: Run, advantages: Estimate) -> None:
 
 
 def evaluate_run(run: Run, *, chooses_best: bool = True) -> None:
-    """Meet the anchors and itself, note the results, and remember the best update so far, if they are to choose it."""
-    config, update = run.config, run.state.update
-    seed = derive_seed(config.seed, "evaluation")
-    home = {
-        p: Contestant(label=run.label(a), factory=run.factory(a, run_seed=seed))
-        for p, a in config.seats().items()
-    }
-    trained = {trainer.policy.name for trainer in run.trainers}
-    own = {player: home[player] for player, agent in config.seats().items() if agent in trained}
-    anchors = [
-        Contestant(label=name, factory=run.factory(name, run_seed=seed)) for name in config.evaluate.anchors
-    ]
-    results, trained_on = [], []
-    for exam in run.exams:
-        able = [anchor for anchor in anchors if may_play(anchor.label, exam.kind)]
-        asked = pairings(run.game.spec.players, own, home, able)
-        found = evaluate(exam.games, asked, games=config.evaluate.num_games, seed=seed)
-        results += [result.model_copy(update={"game": exam.name}) for result in found]
-        trained_on += [] if exam.held_out else found
+    """Note how the policies do, and remember the best update so far, if evaluations are to choose it."""
+    results, state, update = examine(run), run.state, run.state.update
     run.engine.clear()
-    state = run.state
     history = [entry for entry in state.history if entry["update"] != update]
     told = [result.model_dump(exclude_defaults=True) for result in results]
     history.append({"update": update, "results": told})
     changes: dict[str, object] = {"history": history}
-    reached = score(trained_on)
-    if chooses_best and (state.best_score is None or reached > state.best_score):
-        changes |= {"best_score": reached, "best_update": update}
+    if chooses_best:
+        reached = best_score(run.config, results)
+        if is_better(run.config.evaluate.best, reached, state.best_score):
+            changes |= {"best_score": reached, "best_update": update}
     run.state = state.model_copy(update=changes)
     write_json(run.folder, "evaluations.json", history)
 

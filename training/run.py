@@ -1,10 +1,7 @@
 """A run made of its parts: game, policies, critic, engine, trainers, folder. Built once, opened fresh or to go on."""
 
-import importlib.metadata
 import json
-import platform
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy, build_policies
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
+from coplay.agents.settings import at_temperature
 from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
     CheckpointError,
@@ -35,6 +33,7 @@ from coplay.training.checkpoint import (
 )
 from coplay.training.config import RunConfig
 from coplay.training.data import check_data, data_record, read_data
+from coplay.training.environment import environment
 from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
@@ -46,17 +45,6 @@ from coplay.training.trainer import Trainer
 
 IMITATION_FILE = "imitation.json"
 """Stands in the folders of imitations, beside the configuration that every run has."""
-PACKAGES = (
-    "coplay",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "peft",
-    "accelerate",
-    "numpy",
-    "pyarrow",
-    "safetensors",
-)
 
 
 class Run:
@@ -111,16 +99,23 @@ class Run:
         """Tokens of a context that begins with an observation."""
         return len(self.base.chat.opening(observation.system, observation.text))
 
-    def factory(self, agent: str, *, run_seed: int) -> AgentFactory:
-        """Who sits down under the name of a policy or of an agent without weights."""
+    def factory(self, agent: str, *, run_seed: int, temperature: float | None = None) -> AgentFactory:
+        """Who sits down under the name of a policy or of an agent without weights.
+
+        Args:
+            agent: the name.
+            run_seed: of the luck in replies.
+            temperature: of a policy, in place of that of training; 0: always the likeliest token.
+        """
         if agent not in self.policies:
             return named_agent(agent, tools=self.tools)
         policy = self.policies[agent]
+        sampling = at_temperature(self.config.agents.sampling, temperature)
         return language_agent_factory(
             self.engine,
             policy.chat,
             lambda: policy.label,
-            self.config.agents.sampling,
+            sampling,
             run_seed=run_seed,
             tools=self.tools,
         )
@@ -280,21 +275,3 @@ def check_critic(game: Game[Any], config: RunConfig) -> None:
             f"the estimator has a critic, but in {game.name!r} players move in turn and no rounds are declared, so"
             " that most ticks have no reply to read a value at; use estimator.kind = 'returns'"
         )
-
-
-def environment() -> dict[str, Any]:
-    """Versions that a run's numbers depend on."""
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "threads": torch.get_num_threads(),
-        "packages": {name: _version(name) for name in PACKAGES},
-    }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -156,7 +156,7 @@ function drawPay(at = DATA.evaluations.length - 1) {
     h(
       "tr",
       {},
-      h("th", { scope: "row" }, visible(row.game ? `${row.game}: ${row.opponent}` : row.opponent)),
+      h("th", { scope: "row" }, visible([row.game ? `${row.game}: ${row.opponent}` : row.opponent, row.source, row.sampling].filter(Boolean).join(", "))),
       h("td", { class: "plot-cell" }, s("svg", { width, height: 44, viewBox: `0 0 ${width} 44` }, ticks.map((v) => s("line", { class: "grid", x1: x(v), x2: x(v), y1: 0, y2: 44 })), interval(row.own, 15, "own"), row.other ? interval(row.other, 30, "other") : null)),
       h("td", { class: "number" }, spread(row.own)),
       h("td", { class: "number" }, row.other ? spread(row.other) : "–"),

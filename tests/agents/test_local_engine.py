@@ -290,7 +290,7 @@ def test_finish_says_why_a_reply_ended(policies: dict[str, Policy]) -> None:
     assert (cut.finish, cut.ids) == ("length", (40, 41))
 
 
-@pytest.mark.parametrize("changes", [{"temperature": 0.0}, {"temperature": math.inf}, {"max_new_tokens": 0}])
+@pytest.mark.parametrize("changes", [{"temperature": -0.1}, {"temperature": math.inf}, {"max_new_tokens": 0}])
 def test_request_that_cannot_be_sampled_is_refused(
     policies: dict[str, Policy], changes: dict[str, Any]
 ) -> None:

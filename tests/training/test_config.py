@@ -230,6 +230,8 @@ def test_shipped_config_when_shrunken_then_trains_an_update(tmp_path: Path, name
     data["update"]["num_updates"] = 1
     data["evaluate"]["num_games"] = 1
     data["storage"]["folder"] = str(tmp_path)
+    for policy in data["agents"]["policies"].values():
+        policy["start"] = None  # a run that was made before
     run = new_run(RunConfig.model_validate(data))
     lines: list[Any] = []
     train(run, lambda update, metrics: lines.append(metrics))

@@ -14,21 +14,21 @@ from coplay.agents.chat import ChatFormat
 from coplay.agents.embedded_tokenizer import embedded_tokenizer
 from coplay.agents.language import SamplingSettings
 from coplay.games import Malformed
-from coplay.rollout_tree import RolloutTree, Turn, read_rollouts
+from coplay.rollout_tree import CollectPlan, RolloutTree, Turn, collect_sync, plan_episodes, read_rollouts
 from coplay.rollout_tree.chats import read_chats
 from coplay.rollout_tree.export import export_messages
-from coplay.scripts.settings import IMITATION
+from coplay.scripts.settings import IMITATION, read_settings
 from coplay.training.config import RunConfig
 from coplay.training.demonstration_rows import Lesson, Scribe, lessons
 from coplay.training.demonstrations import Demonstration, Demonstrations, gather
 from coplay.training.imitation import Imitation, imitate, new_imitation, resume_imitation
-from coplay.training.imitation_config import ImitationConfig
+from coplay.training.imitation_config import GamesSource, ImitationConfig
 from coplay.training.imitation_steps import rows_of, validate
 from coplay.training.loop import train
 from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
 from coplay.training.passes import ReadPlan
-from coplay.training.run import new_run
+from coplay.training.run import Run, new_run
 
 SEATS = {"Ada": "welfare_maximising", "Bo": "fair"}
 TALK = {"kind": "games", "num_games": 5, "seats": SEATS}
@@ -542,3 +542,48 @@ def test_config_when_wrong_then_one_sentence(tmp_path: Path, changes: dict[str, 
 @pytest.mark.parametrize("name", list(IMITATION.shipped()))
 def test_shipped_imitation_when_read_then_valid(name: str) -> None:
     assert IMITATION.read(name, []).name == name
+
+
+# What it is for.
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_warm_start_when_reinforced_then_talk_and_format_stay(tmp_path: Path) -> None:
+    """500 scripted dialogues; then 20 updates of reinforcement, every token drawn from the whole vocabulary."""
+    shipped = IMITATION.read("trust_imitate", ["--storage.folder", str(tmp_path)])
+    source = shipped.sources["talk"]
+    assert isinstance(source, GamesSource) and not shipped.imitation.constrained
+    assert 2 * source.num_games == 500
+    before = Run(shipped.run(num_steps=1), folder=tmp_path / "none")
+    assert well_formed(before) < 0.05
+    imitation = new_imitation(shipped)
+    imitate(imitation, lambda step, metrics: None)
+    assert imitation.summary["training"] == 450 and imitation.left_out() == {"talk/malformed": 0}
+    assert well_formed(imitation.run) >= 0.95
+    start = ["--agents.policies.shared.start", str(imitation.run.folder), "--update.num-updates", "20"]
+    run = new_run(
+        read_settings(
+            "trust_after_imitation", [*start, "--evaluate.every", "0", "--storage.folder", str(tmp_path)]
+        )
+    )
+    lines: list[Any] = []
+    train(run, lambda update, metrics: lines.append(metrics))
+    assert all(line["policy/shared/ratio_gap_max"] <= 1e-4 for line in lines)
+    assert well_formed(run) >= 0.95
+
+
+def well_formed(run: Run) -> float:
+    """Share of replies that are moves or messages, drawn freely in 16 games of luck of their own."""
+    assert not run.config.agents.sampling.constrained
+    factory = run.factory("shared", run_seed=77)
+    plans = plan_episodes(
+        run.game, run_seed=77, iteration=0, num_groups=16, group_size=1,
+        seats=dict.fromkeys(run.game.spec.players, factory),
+        seat_names=dict.fromkeys(run.game.spec.players, run.label("shared")),
+    )  # fmt: skip
+    trees = collect_sync(CollectPlan(game=run.game, episodes=plans))
+    run.engine.clear()
+    turns = [turn for tree in trees for step in tree.steps for turn in step.turns]
+    assert len(turns) == 16 * 5 * 4
+    return sum(not turn.malformed for turn in turns) / len(turns)
