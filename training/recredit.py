@@ -110,9 +110,10 @@ def recredit(
 
     Raises:
         ConfigError: if the settings need readings of a critic and the run had none, or train on branches and the run
-            did not, or the reverse.
+            did not, or the reverse; or if a KL is in the rewards.
     """
     settings, players = config.estimator, config.make_game().spec.players
+    _refuse_penalties(stored.config, config)
     kinds = [one.estimator.kind for one in (config, stored.config)]
     if kinds.count("branches") == 1:
         raise ConfigError(
@@ -159,6 +160,16 @@ def recredit(
         credits=credits,
         notes=_notes(stored.config, config, table, means),
     )
+
+
+def _refuse_penalties(own: RunConfig, config: RunConfig) -> None:
+    """Rewards lowered by a KL need the policies that were compared, and those are not stored with rollouts."""
+    if own.objective.kl_in_reward is not None or config.objective.kl_in_reward is not None:
+        whose = "the run's own" if own.objective.kl_in_reward is not None else "the new"
+        raise ConfigError(
+            f"'objective.kl.place' is 'reward' in {whose} settings, and what rewards are lowered by is not stored with"
+            " rollouts; expected runs and settings whose KL is in the loss, or without one"
+        )
 
 
 def _with_past(
