@@ -111,7 +111,11 @@ def test_held_out_when_another_file_then_evaluated_and_never_trained_on(tmp_path
     (last,) = [
         entry for entry in json.loads((run.folder / "evaluations.json").read_text()) if entry["update"] == 4
     ]
-    assert [(one.get("game", ""), one["games"]) for one in last["results"]] == [("", 4), ("unseen", 4)]
+    whole = [one for one in last["results"] if not one.get("source")]
+    assert [(one.get("game", ""), one["games"]) for one in whole] == [("", 4), ("unseen", 4)]
+    by_source = {one["source"]: one["games"] for one in last["results"] if one.get("source")}
+    assert set(by_source) <= {"play", "move", "my", "your"}
+    assert sum(games for source, games in by_source.items() if source != "your") == 4
     trained = {
         tree.steps[0].info["source"] for n in range(4) for tree in read_rollouts(run.folder, iteration=n)
     }
