@@ -19,8 +19,8 @@ from coplay.training.imitation_config import ImitationConfig
 from coplay.training.messages import ConfigError, explain, field_hint, field_paths, model_variants
 
 Config = TypeVar("Config", bound=BaseModel)
-TABLES = (["agents", "seats"], ["agents", "policies"], ["sources"])
-"""Tables whose keys people choose: players, policies, sources of dialogues."""
+TABLES = (["agents", "seats"], ["agents", "policies"], ["agents", "tools"], ["sources"])
+"""Tables whose keys people choose: players, policies, tools, sources of dialogues."""
 KIND = ["game", "kind"]
 OTHER_CONFIG = "any_game"
 """What a run without a configuration starts from when its game is another than that of the default one."""
@@ -265,7 +265,7 @@ def _kinds_first(flag: tuple[list[str], Any]) -> tuple[bool, int]:
 
 
 def _is_chosen(path: list[str], place: int) -> bool:
-    """True at names that people choose: players, policies and sources."""
+    """True at names that people choose."""
     return any(path[:place] == table for table in TABLES)
 
 

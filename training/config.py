@@ -20,6 +20,7 @@ from coplay.training.evaluate_settings import EvaluateSettings, check_best
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import Exam, HasChance, MixtureEntry, exams, make_mixture, read_game
 from coplay.training.objectives import ObjectiveSettings, ReinforceObjective
+from coplay.training.reward_model_settings import RewardModelSettings, check_reward_model
 from coplay.training.schedules import Constant, LearningRate
 from coplay.training.schemes import (
     AdvantageAlignment,
@@ -33,13 +34,14 @@ from coplay.training.schemes import (
     critic_learning,
 )
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
+from coplay.training.tabular import check_table_run, check_tables
 
 
 class AgentsSettings(Settings):
     """Who plays: one base model, policies over it, and which of them (or which other agent) holds each seat."""
 
     model: ModelSettings = EmbeddedModel()
-    """The base model that all adapters share."""
+    """The base model that all adapters share; `tabular`: none, but a table for each policy, in a small game."""
     policies: dict[str, PolicySettings] = Field(
         default_factory=lambda: {"shared": PolicySettings()}, min_length=1
     )
@@ -53,6 +55,7 @@ class AgentsSettings(Settings):
 
     @model_validator(mode="after")
     def _check_types(self) -> "AgentsSettings":
+        check_tables(self.model, self.policies, self.sampling, self.tools)
         if isinstance(self.model, FolderModel) and self.model.dtype == "bfloat16":
             for name, policy in self.policies.items():
                 if policy.trained and policy.weights.kind == "full":
@@ -212,6 +215,8 @@ class RunConfig(Settings):
     update: UpdateSettings = UpdateSettings()
     storage: StorageSettings = StorageSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    reward_model: RewardModelSettings | None = None
+    """A model whose scores of conversations are added to rewards; None: none."""
 
     @field_validator("game", mode="before")
     @classmethod
@@ -238,6 +243,7 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _check_branching(self) -> "RunConfig":
+        check_reward_model(self.reward_model, self.collect.branching, self.make_game().spec.players)
         check_branching(
             self.collect.branching,
             self.estimator,
@@ -251,8 +257,19 @@ class RunConfig(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_credits(self) -> "RunConfig":
+        if not self.objective.mask_tool_output and self.storage.every and self.storage.credits:
+            raise ConfigError(
+                "'objective.mask_tool_output' is False, so that tokens are trained on that nobody sampled and no stored"
+                " turn has a credit for; expected storage.credits = false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_updates(self) -> "RunConfig":
         check_updates(self.update, self.objective, self.estimator, self.shaping)
+        others = {"mixture": self.mixture, "evaluate.held_out": self.evaluate.held_out}
+        check_table_run(self.agents.model, self.estimator, games=others, precision=self.update.precision)
         return self
 
     def make_game(self) -> Game[Any]:

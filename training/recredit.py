@@ -17,7 +17,7 @@ from coplay.rollout_tree.storage import parts
 from coplay.training.baselines import RunningMeans
 from coplay.training.config import RunConfig
 from coplay.training.estimators import estimate, mean_keys, normalise_by_player
-from coplay.training.extract import TrieOf, extract, in_table_order, tick_table, token_batch
+from coplay.training.extract import extract, in_table_order, tick_table, token_batch
 from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
 from coplay.training.messages import ConfigError
 from coplay.training.packets import AdvantagePacket, make_packets
@@ -25,6 +25,7 @@ from coplay.training.record import credit_rows
 from coplay.training.records import Estimate, PathKey, TickTable, TickValues, UpdateResult
 from coplay.training.run import read_config
 from coplay.training.schemes import BranchesEstimator, CriticEstimator, critic_learning
+from coplay.training.tool_tokens import TrieOf
 from coplay.training.trainer import Credit, Done, TickCredit, make_credit, shape_ticks
 
 

@@ -15,14 +15,14 @@ from coplay.training.credit import token_credits
 from coplay.training.epochs import policy_update
 from coplay.training.extract import in_table_order, token_batch
 from coplay.training.inner_expectation import expects_past
-from coplay.training.masked import masked_mean, masked_std, normalised
-from coplay.training.metrics import fetch
+from coplay.training.masked import normalised
 from coplay.training.mini_batches import dealing_of
 from coplay.training.packets import AdvantagePacket, exchange
 from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
 from coplay.training.schemes import AdvantageAlignment, ShapingSettings, SharedReward
 from coplay.training.shaping import advantage_alignment, shared_reward, visitation_weights
+from coplay.training.tool_tokens import with_own_behaviour
 from coplay.training.updates import StepPlan
 
 
@@ -177,6 +177,7 @@ class Trainer:
             trie_of=self.policy.chat.trie,
             reward_scale=self.config.estimator.reward_scale,
             entropy_mask_regex=self.config.objective.entropy_mask_regex,
+            tool_output=not self.config.objective.mask_tool_output,
         )
 
     def credit(
@@ -211,21 +212,18 @@ class Trainer:
             frozen=update < settings.critic_warmup,
         )
         dealing = dealing_of(settings, self.config.seed, self.policy.name, update)
-        result = policy_update(
-            self.policy, self.optimizer, credit.batch, credit.tokens, objective, plan, dealing
-        )
+        batch = credit.batch
+        if not objective.mask_tool_output:
+            batch = with_own_behaviour(self.policy, batch, plan.reading)
+        result = policy_update(self.policy, self.optimizer, batch, credit.tokens, objective, plan, dealing)
         if not plan.frozen:
             self.policy.bump()
-        metrics = {**result.metrics, **self._credit_metrics(credit), "lr": plan.lr}
+        metrics = {**result.metrics, "lr": plan.lr}
         if objective.kl is not None:
             metrics["kl_coefficient"] = self.kl_coefficient
         if settings.critic_warmup:
             metrics["frozen"] = float(plan.frozen)
         return replace(result, metrics=metrics)
-
-    def _credit_metrics(self, credit: Credit) -> dict[str, float]:
-        tokens = credit.tokens
-        return fetch({"credit_mean": masked_mean(tokens, None), "credit_deviation": masked_std(tokens, None)})
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """The optimiser's moments by parameter name."""
