@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from coplay.agents.base import AgentFactory, Reply, Seat, TurnKey
+from coplay.agents.base import AgentFactory, Desk, Reply, Seat, ToolCall, TurnKey
+from coplay.agents.tools import answer_call
 from coplay.games import Malformed, Observation
 
 Read = Callable[[str], str]
@@ -26,17 +27,21 @@ class PlayerQuitError(KeyboardInterrupt):
 class HumanAgent:
     """Shows observations and reads replies; asks again, with the reason, until a reply is a move."""
 
-    def __init__(self, player: str, *, read: Read = input, write: Write = print) -> None:
+    def __init__(
+        self, player: str, *, read: Read = input, write: Write = print, tools: Desk | None = None
+    ) -> None:
         """Sit down.
 
         Args:
             player: the seat's name, shown in the prompt.
             read: reads one line.
             write: shows one text.
+            tools: runs what the game lets its players call.
         """
         self._player = player
         self._read = read
         self._write = write
+        self._tools = tools
         self._system = ""
 
     @property
@@ -45,7 +50,7 @@ class HumanAgent:
         return "human"
 
     async def reply(self, observation: Observation, key: TurnKey) -> Reply:
-        """Ask the person.
+        """Ask the person; a line that is a call of a tool is answered, and he is asked again.
 
         Raises:
             PlayerQuitError: at `/quit` or the end of input.
@@ -54,6 +59,7 @@ class HumanAgent:
             self._write(printable(observation.system))
         self._system = observation.system
         self._write(printable(observation.text))
+        calls: list[ToolCall] = []
         while True:
             line = self._line()
             if line == "/help":
@@ -61,12 +67,20 @@ class HumanAgent:
                 if observation.system:
                     self._write(printable(observation.system))
                 continue
+            if (call := await self._called(observation, line, len(calls))) is not None:
+                calls.append(call)
+                self._write(printable(call.result))
+                continue
             action = observation.grammar.parse(line)
             if not isinstance(action, Malformed):
-                return Reply(text=line, policy=self.policy)
+                return Reply(text=line, policy=self.policy, calls=tuple(calls))
             reason = _REASONS[action.reason]
             expected = printable(observation.grammar.describe())
             self._write(f"{line!r} is no move: {reason}. Expected {expected}. /help, /quit")
+
+    async def _called(self, observation: Observation, line: str, number: int) -> ToolCall | None:
+        tools = observation.tools
+        return None if tools is None else await answer_call(self._tools, tools, line, number=number)
 
     def close(self, observation: Observation) -> None:
         """Show how the game stopped."""
@@ -74,7 +88,7 @@ class HumanAgent:
 
     def fork(self) -> "HumanAgent":
         """A copy that asks the same person."""
-        copy = HumanAgent(self._player, read=self._read, write=self._write)
+        copy = HumanAgent(self._player, read=self._read, write=self._write, tools=self._tools)
         copy._system = self._system
         return copy
 
@@ -88,11 +102,11 @@ class HumanAgent:
         return line
 
 
-def human_factory(*, read: Read = input, write: Write = print) -> AgentFactory:
-    """Make human players, one for each seat asked for."""
+def human_factory(*, read: Read = input, write: Write = print, tools: Desk | None = None) -> AgentFactory:
+    """Make human players, one for each seat asked for; `tools` runs what a game lets them call."""
 
     def sit(seat: Seat) -> HumanAgent:
-        return HumanAgent(seat.player, read=read, write=write)
+        return HumanAgent(seat.player, read=read, write=write, tools=tools or seat.tools)
 
     return sit
 

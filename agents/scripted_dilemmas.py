@@ -30,6 +30,11 @@ def free_rider(observation: Observation, agent: Seated, key: TurnKey) -> int:
     return 0
 
 
+def efficient_contributor(observation: Observation, agent: Seated, key: TurnKey) -> int:
+    """Contribute what is best for all together: everything if it is multiplied by more than 1, else nothing."""
+    return full_contributor(observation, agent, key) if observation.facts["multiplier"] > 1 else 0
+
+
 def conditional_contributor(observation: Observation, agent: Seated, key: TurnKey) -> int:
     """Contribute what the others did on average in the last round, first everything (Fischbacher et al. 2001)."""
     facts, grammar = observation.facts, observation.grammar
@@ -159,6 +164,7 @@ def trusting_hunter(observation: Observation, agent: Remembering, key: TurnKey) 
 RULES: dict[str, tuple[str, Callable[[Observation, Remembering, TurnKey], Any]]] = {
     "full_contributor": ("public_goods", full_contributor),
     "free_rider": ("public_goods", free_rider),
+    "efficient_contributor": ("public_goods", efficient_contributor),
     "conditional_contributor": ("public_goods", conditional_contributor),
     "greedy_harvester": ("commons", greedy_harvester),
     "sustainable_harvester": ("commons", sustainable_harvester),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -210,15 +210,3 @@ class SearchQa(Game[SearchState]):
             terminated=True,
             info={"correct": bool(correct), "question": question.prompt, "answers": list(question.answers)},
         )
-
-    def private(self, state: SearchState, player: str) -> Mapping[str, Any]:
-        """Nothing."""
-        return {}
-
-    def encode(self, state: SearchState) -> Any:
-        """The state as a JSON value."""
-        return {"question": state.question, "answered": state.answered}
-
-    def decode(self, data: Any) -> SearchState:
-        """The inverse of `encode`."""
-        return SearchState(data["question"], data["answered"])

@@ -13,6 +13,7 @@ from coplay.rollout_tree.pieces import Pieces
 from coplay.training.config import RunConfig
 from coplay.training.data import told_data
 from coplay.training.extract import extract
+from coplay.training.kl import penalise
 from coplay.training.packets import make_packets
 from coplay.training.reply_budget import too_long_replies
 from coplay.training.run import Run
@@ -83,9 +84,10 @@ def _train_once(run: Run, trees: Sequence[RolloutTree], trajectories: Sequence[T
     """The loop's stages after collecting, with nothing recorded."""
     table = lay_out(run, trajectories)
     reading = read_critic(run, trajectories, table)
-    advantages = estimate_advantages(run, table, reading, update=0)
+    penalty = penalise(run.trainers, trajectories, table)
+    advantages = estimate_advantages(run, table, reading, update=0, penalty=penalty)
     advantages = estimate_past(run, trajectories, table, advantages, look_beside(run, trees), update=0)
-    packets = make_packets(table, advantages.advantages)
+    packets = make_packets(table, advantages.exchanged)
     credits = shape_credits(run, trajectories, table, advantages, packets, update=0)
     update_policies(run, credits, update=0)
     update_critic(run, reading, table, advantages, update=0)

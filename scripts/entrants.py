@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from coplay.agents.base import Desk
 from coplay.agents.human import human_factory
 from coplay.agents.named import is_named, named_agent
 from coplay.agents.runs import find_run, parse_entrant, read_config
@@ -17,18 +18,32 @@ HUMAN = "human"
 
 
 def contestant(
-    text: str, *, game: str, player: str, run_seed: int, temperature: float | None = None
+    text: str,
+    *,
+    game: str,
+    player: str,
+    run_seed: int,
+    temperature: float | None = None,
+    tools: Desk | None = None,
 ) -> Contestant:
     """Whoever a word names, for one seat of a game; a trained agent at the temperature of its training, or another.
+
+    Args:
+        text: the word.
+        game: the kind of game.
+        player: the seat.
+        run_seed: all luck of a policy is a function of it.
+        temperature: of a trained agent; None: that of its training.
+        tools: who runs the tools that the game offers, for whoever is not out of a run: those bring their own.
 
     Raises:
         ConfigError: if it names nobody, or a scripted agent without a rule for the game.
     """
     if text == HUMAN:
-        return Contestant(label=HUMAN, factory=human_factory())
+        return Contestant(label=HUMAN, factory=human_factory(tools=tools))
     if is_named(text):
         check_plays(text, game, player)
-        return Contestant(label=text, factory=named_agent(text))
+        return Contestant(label=text, factory=named_agent(text, tools=tools))
     run, iteration, named = parse_entrant(text)
     if not is_run(run):
         known = (*SCRIPTED, HUMAN)

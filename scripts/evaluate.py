@@ -12,6 +12,7 @@ from typing import NoReturn, get_args
 from rich.console import Console
 from rich.table import Table
 
+from coplay.agents.desk import make_desk
 from coplay.agents.runs import parse_entrant
 from coplay.games.game_tree import MAX_NODES
 from coplay.games.names import nearest
@@ -217,10 +218,11 @@ def _evaluate_entrant(
     game, seats = config.make_game(), config.seats()
     at = "" if iteration is None else f"@{iteration}"
     loaded: dict[str, Contestant] = {}
+    desk = make_desk(config.agents.tools)
 
     def seated(agent: str, player: str) -> Contestant:
         if agent not in config.agents.policies:
-            return contestant(agent, game=game.name, player=player, run_seed=seed)
+            return contestant(agent, game=game.name, player=player, run_seed=seed, tools=desk)
         if agent not in loaded:
             loaded[agent] = contestant(
                 f"{folder}{at}:{agent}", game=game.name, player=player, run_seed=seed, temperature=temperature
@@ -248,7 +250,7 @@ def _evaluate_entrant(
     anchors = []
     for name in dict.fromkeys(names):
         kind = next((exam.kind for exam in asked if may_play(name, exam.kind)), game.name)
-        anchor = contestant(name, game=kind, player=first, run_seed=seed, temperature=temperature)
+        anchor = contestant(name, game=kind, player=first, run_seed=seed, temperature=temperature, tools=desk)
         anchors.append(replace(anchor, name=name))
     results = []
     for exam in asked:

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from coplay.agents.desk import make_desk
+from coplay.agents.tool_settings import ToolSettings
 from coplay.games import make_game
 from coplay.games.names import nearest
 from coplay.rollout_tree import CollectPlan, RolloutTree, collect_sync, plan_episodes, write_rollouts
@@ -15,9 +19,11 @@ from coplay.rollout_tree.storage import parts
 from coplay.scripts.entrants import contestant, trained_game
 from coplay.scripts.own_games import use_game
 from coplay.scripts.settings import parse_flags
-from coplay.training.messages import ConfigError
+from coplay.training.config import AgentsSettings
+from coplay.training.messages import ConfigError, explain
 
 USAGE = """coplay play NAME|module:Class [--seats PLAYER=AGENT ...] [--seed S] [--out DIR] [--game.parameter value]
+            [--agents.tools.NAME.kind bm25 --agents.tools.NAME.corpus FILE ...]
 
 AGENT is a scripted agent's name, axelrod:STRATEGY, human, or RUN[@iteration][:player]; seats not named are human.
 A trained agent plays the game as it learnt it (wording, rounds, ...), but for what --game flags change.
@@ -34,6 +40,8 @@ class _Asked:
     seed: int = 0
     out: Path | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+    tools: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Who runs the tools that the game offers, as in a run's configuration."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,7 +58,10 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(
                 f"--seats names {player!r}, but the players are {', '.join(players)}{nearest(player, players)}"
             )
-    seated = {p: contestant(seats.get(p, "human"), game=name, player=p, run_seed=seed) for p in players}
+    desk = make_desk(_checked(asked.tools))
+    seated = {
+        p: contestant(seats.get(p, "human"), game=name, player=p, run_seed=seed, tools=desk) for p in players
+    }
     episodes = plan_episodes(
         game,
         run_seed=seed,
@@ -80,11 +91,21 @@ def _parse(flags: Sequence[str]) -> _Asked:
             asked.out = Path(str(value))
         elif path[0] == "game" and len(path) == 2:
             asked.parameters[path[1]] = value
+        elif path[:2] == ["agents", "tools"] and len(path) == 4:
+            asked.tools.setdefault(path[2], {})[path[3]] = value
         else:
             raise ConfigError(
-                f"unknown flag '--{'.'.join(path)}'; expected --seats, --seed, --out or --game.parameter"
+                f"unknown flag '--{'.'.join(path)}'; expected --seats, --seed, --out, --game.parameter or"
+                " --agents.tools.NAME.field"
             )
     return asked
+
+
+def _checked(tools: dict[str, dict[str, Any]]) -> dict[str, ToolSettings]:
+    try:
+        return AgentsSettings.model_validate({"tools": tools}).tools
+    except ValidationError as error:
+        raise ConfigError(explain(error, AgentsSettings, prefix="agents")) from None
 
 
 def _keep(tree: RolloutTree, folder: Path) -> None:

@@ -27,7 +27,8 @@ RUN             a run folder, or a name in runs/
 --iteration N   which stored iteration (default: the newest; with --update, the newest whose weights are kept)
 --section.field value
                 flags of coplay train, of the sections estimator, shaping and objective, over the run's own settings.
-                A section's kind can be changed; its other fields then start from their defaults.
+                A section's kind can be changed; what both kinds have in common stays (as discount and reward_scale
+                of estimators), and its other fields start from their defaults.
 --update        also compute each policy's gradient before clipping, beside that under the run's own settings; needs
                 the checkpoint after N updates, or N = 0
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, time
 from importlib import resources
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_origin
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,8 +19,8 @@ from coplay.training.imitation_config import ImitationConfig
 from coplay.training.messages import ConfigError, explain, field_hint, field_paths, model_variants
 
 Config = TypeVar("Config", bound=BaseModel)
-TABLES = (["agents", "seats"], ["agents", "policies"], ["sources"])
-"""Tables whose keys people choose: players, policies, sources of dialogues."""
+TABLES = (["agents", "seats"], ["agents", "policies"], ["agents", "tools"], ["sources"])
+"""Tables whose keys people choose: players, policies, tools, sources of dialogues."""
 KIND = ["game", "kind"]
 OTHER_CONFIG = "any_game"
 """What a run without a configuration starts from when its game is another than that of the default one."""
@@ -203,7 +203,7 @@ def _literal(word: str) -> Any:
 
 
 def _put(model: type[BaseModel], data: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set one field; a new `kind` starts its section anew, since other kinds have other fields."""
+    """Set one field; a new `kind` keeps what both kinds are made of, and the section's other fields start anew."""
     dotted = ".".join(path)
     fields = known_fields(model)
     if dotted not in fields and not _inside_table(path):
@@ -215,9 +215,33 @@ def _put(model: type[BaseModel], data: dict[str, Any], path: list[str], value: A
             below = node[part] = {}
         node = below
     if path[-1] == "kind" and node.get("kind") != value:
-        node.clear()
+        shared = _shared_fields(_section(model, path[:-1]), node.get("kind"), value)
+        for name in [name for name in node if name not in shared]:
+            del node[name]
     wants_list = isinstance(value, str) and _takes_several(model, path)
     node[path[-1]] = [value] if wants_list else value
+
+
+def _shared_fields(variants: Sequence[type[BaseModel]], old: Any, new: Any) -> set[str]:
+    """Fields of the class that two kinds of a section are made from; a section that names none is of the first kind."""
+    found = [
+        next((one for one in variants if kind in get_args(one.model_fields["kind"].annotation)), None)
+        for kind in (variants[0].model_fields["kind"].default if old is None and variants else old, new)
+    ]
+    if found[0] is None or found[1] is None:
+        return set()
+    common = next(one for one in found[0].__mro__ if issubclass(found[1], one))
+    return set(common.model_fields) if issubclass(common, BaseModel) else set()
+
+
+def _section(model: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
+    """The settings classes that have a kind and that a section may be."""
+    models = [model]
+    for place, part in enumerate(path):
+        if not _is_chosen(path, place):
+            annotations = [one.model_fields[part].annotation for one in models if part in one.model_fields]
+            models = [found for annotation in annotations for found in model_variants(annotation)]
+    return [one for one in models if "kind" in one.model_fields]
 
 
 def _takes_several(model: type[BaseModel], path: list[str]) -> bool:
@@ -241,7 +265,7 @@ def _kinds_first(flag: tuple[list[str], Any]) -> tuple[bool, int]:
 
 
 def _is_chosen(path: list[str], place: int) -> bool:
-    """True at names that people choose: players, policies and sources."""
+    """True at names that people choose."""
     return any(path[:place] == table for table in TABLES)
 
 

@@ -32,6 +32,7 @@ INSTALL = {
     "bm25s": "pip install -c constraints.txt '.[search]'",
     "tensorboard": "pip install -c constraints.txt tensorboard",
     "negmas": "pip install -c constraints.txt '.[negmas]'",
+    **dict.fromkeys(("trl", "torchrl"), "pip install -c constraints.txt '.[bench]'"),
     **dict.fromkeys(("verifiers", "inspect_ai"), "an environment of its own, as .ci/run makes it"),
 }
 """Packages that tests may ask for with `needs`, and where they come from."""

@@ -372,7 +372,7 @@ def test_law_4_gradient_depends_on_no_order_padding_cut_or_merging(
         "importance": importance,
         "normaliser": normaliser,
         "entropy_coefficient": 0.1,
-        "kl_coefficient": 0.2,
+        "kl": {"coefficient": 0.2},
     }
     changes = {"objective": objective, "game": TRUST, "agents.sampling.max_new_tokens": 6, "shaping": ALIGNED}
     run = tiny_run(tmp_path, changes)
@@ -709,7 +709,7 @@ EVERYTHING = TWO_POLICIES | {
     "shaping": {"kind": "advantage_alignment", "beta": {"kind": "decay", "start": 1.0, "every": 2}},
     "objective": {
         "entropy_coefficient": {"kind": "linear", "initial": 0.2, "final": 0.0, "end": 6},
-        "kl_coefficient": 0.1,
+        "kl": {"coefficient": 0.1},
     },
     "update": {"num_updates": 6, "lr": {"kind": "linear", "initial": 1e-2, "final": 1e-3, "end": 6}},
     "evaluate": {"every": 2, "num_games": 2, "anchors": ["tit_for_tat"]},

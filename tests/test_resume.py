@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
     "shaping": {"kind": "advantage_alignment", "beta": 0.5},
     "objective": {
         "entropy_coefficient": {"kind": "linear", "initial": 0.2, "final": 0.0, "end": 6},
-        "kl_coefficient": 0.1,
+        "kl": {"coefficient": 0.1, "controller": {"kind": "adaptive", "target": 0.01, "horizon": 100}},
     },
     "collect": {"num_groups": 2, "group_size": 8},
     "game.num_rounds": 10,

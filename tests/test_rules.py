@@ -344,7 +344,11 @@ def test_rule_7_visitation_is_off_by_default_and_applied_last(tmp_path: Path) ->
 
 
 def test_rule_7_importance_is_per_token_capped_at_two_and_not_on_the_kl_term(tmp_path: Path) -> None:
-    changes = {"objective.kl_coefficient": 1.0, "estimator.baseline": "none", "estimator.kind": "returns"}
+    changes = {
+        "objective.kl": {"coefficient": 1.0},
+        "estimator.baseline": "none",
+        "estimator.kind": "returns",
+    }
     run = tiny_run(tmp_path, changes)
     assert (run.config.objective.importance, run.config.objective.importance_cap) == ("token", 2.0)
     run.trainers[0].step(play_iteration(run).credit(run), update=0, folder=tmp_path)
@@ -527,7 +531,7 @@ def test_rule_9_cut_off_replies_have_a_counter_of_their_own(tmp_path: Path) -> N
 def test_rule_10_sampler_trainer_reference_and_entropy_renormalise_alike(
     tmp_path: Path, temperature: float
 ) -> None:
-    objective = {"kl_coefficient": 0.5, "entropy_coefficient": 0.1}
+    objective = {"kl": {"coefficient": 0.5}, "entropy_coefficient": 0.1}
     sampling = {"max_new_tokens": 8, "temperature": temperature}
     game = {"kind": "split", "wording": "terse", "num_rounds": 2, "stock": 3, "items": ["hats", "books"]}
     run = tiny_run(tmp_path, {"objective": objective, "agents.sampling": sampling, "game": game})

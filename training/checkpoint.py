@@ -34,6 +34,8 @@ class LoopState(BaseModel):
     """Number of updates done; the next iteration has this number."""
     policy_versions: dict[str, int]
     running_means: dict[str, tuple[list[float], list[float]]]
+    kl_coefficients: dict[str, float] = {}
+    """By policy, where a controller moves them."""
     best_update: int | None = None
     best_score: float | None = None
     history: list[dict[str, Any]] = []

@@ -22,8 +22,11 @@ from coplay.training.mixtures import Exam, HasChance, MixtureEntry, exams, make_
 from coplay.training.objectives import ObjectiveSettings, ReinforceObjective
 from coplay.training.schedules import Constant, LearningRate
 from coplay.training.schemes import (
+    AdvantageAlignment,
     BranchesEstimator,
+    CriticEstimator,
     EstimatorSettings,
+    ExpectedPast,
     Independent,
     ReturnsEstimator,
     ShapingSettings,
@@ -108,7 +111,12 @@ class UpdateSettings(Settings):
     """CPU threads; a resumed run reproduces the first one only at the same number."""
 
 
-def check_updates(update: UpdateSettings, objective: ObjectiveSettings, estimator: EstimatorSettings) -> None:
+def check_updates(
+    update: UpdateSettings,
+    objective: ObjectiveSettings,
+    estimator: EstimatorSettings,
+    shaping: ShapingSettings,
+) -> None:
     """Refuse settings of an update that do not go together.
 
     Raises:
@@ -130,10 +138,39 @@ def check_updates(update: UpdateSettings, objective: ObjectiveSettings, estimato
             f"'update.max_kl' is {update.max_kl} and an update has a single step; expected 'update.num_epochs' or"
             " 'update.num_mini_batches' above 1"
         )
+    check_penalty(objective, estimator, shaping)
     if objective.normaliser == "sequence" and isinstance(estimator, BranchesEstimator):
         raise ConfigError(
             "'objective.normaliser' is 'sequence' and 'estimator.kind' is 'branches', whose paths share turns, so that"
             " none has a length of its own; expected another normaliser"
+        )
+
+
+def check_penalty(
+    objective: ObjectiveSettings, estimator: EstimatorSettings, shaping: ShapingSettings
+) -> None:
+    """Refuse a KL in the rewards where it would reach what others are told, or a turn that several paths share.
+
+    Raises:
+        ConfigError: if so.
+    """
+    if objective.kl_in_reward is None:
+        return
+    asked = "'objective.kl.place' is 'reward'"
+    if isinstance(estimator, BranchesEstimator):
+        raise ConfigError(
+            f"{asked} and 'estimator.kind' is 'branches', whose paths share turns; expected place = 'loss'"
+        )
+    if isinstance(estimator, CriticEstimator) and not isinstance(shaping, Independent):
+        raise ConfigError(
+            f"{asked}, 'estimator.kind' is 'critic' and 'shaping.kind' is {shaping.kind!r}: the critic learns lowered"
+            " rewards, and what others got from the game would be measured against them; expected place = 'loss', or"
+            " an estimator without a critic"
+        )
+    if isinstance(shaping, AdvantageAlignment) and isinstance(shaping.past, ExpectedPast):
+        raise ConfigError(
+            f"{asked} and 'shaping.past.kind' is 'expected', for which tokens on branches would have to be lowered too;"
+            " expected place = 'loss'"
         )
 
 
@@ -214,8 +251,17 @@ class RunConfig(Settings):
         return self
 
     @model_validator(mode="after")
+    def _check_credits(self) -> "RunConfig":
+        if not self.objective.mask_tool_output and self.storage.every and self.storage.credits:
+            raise ConfigError(
+                "'objective.mask_tool_output' is False, so that tokens are trained on that nobody sampled and no stored"
+                " turn has a credit for; expected storage.credits = false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_updates(self) -> "RunConfig":
-        check_updates(self.update, self.objective, self.estimator)
+        check_updates(self.update, self.objective, self.estimator, self.shaping)
         return self
 
     def make_game(self) -> Game[Any]:

@@ -182,7 +182,7 @@ def shaping_of(result: Recredited, row: int, tick: int) -> tuple[AlignmentWeight
         if key[:2] == own[:2] and key.player != own.player
     }
     others = (
-        Term(player=player, tick=tick, weight=weight, amount=float(result.estimate.advantages[place, tick]))
+        Term(player=player, tick=tick, weight=weight, amount=float(result.estimate.exchanged[place, tick]))
         for player, place in rows.items()
     )
     return alignment, tuple(others)
@@ -192,7 +192,7 @@ def _alignment(result: Recredited, shaping: AdvantageAlignment, row: int, tick: 
     """The weight in the conventions of `alignment_weights`, then the options of `advantage_alignment` in order."""
     discount = result.config.estimator.discount if shaping.discount is None else shaping.discount
     expected = result.estimate.past
-    own = (result.estimate.advantages if expected is None else expected.advantages)[row : row + 1]
+    own = (result.estimate.exchanged if expected is None else expected.advantages)[row : row + 1]
     further = discount if shaping.extra_discount and not shaping.include_current else 1.0
     elapsed = {"none": 1, "t": max(tick, 1), "t+1": tick + 1}[shaping.normalise]
     rate = discount if shaping.normalise == "none" else 1.0

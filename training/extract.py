@@ -1,22 +1,19 @@
 """From trajectories to tensors: rewards per tick, token rows for a policy, reading points for a critic."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coplay.agents.base import Segment
-from coplay.agents.constraint import TokenTrie
-from coplay.games import Grammar
 from coplay.rollout_tree import Forked, RolloutTree, Trajectory, Turn, branch_trajectories, build_trajectories
+from coplay.rollout_tree.trajectories import Row
 from coplay.training.draws import AllowedSets
 from coplay.training.mixtures import HasChance
 from coplay.training.records import ForkPlace, PathKey, TickTable, TokenBatch, TurnTable, ValueBatch
-
-TrieOf = Callable[[Grammar], TokenTrie | None]
+from coplay.training.tool_tokens import TrieOf, samples, with_told
 
 
 def extract(trees: Iterable[RolloutTree], *, branches: bool = False) -> tuple[Trajectory, ...]:
@@ -144,11 +141,13 @@ def token_batch(
     trie_of: TrieOf,
     reward_scale: float,
     entropy_mask_regex: str | None = None,
+    tool_output: bool = False,
 ) -> TokenBatch | None:
     """The rows of the trajectories that `policy` (`name@version`) played; None if it sampled no token.
 
     Dialogues that are alike to the last token are one row, read once; their action tokens stay apart. `path` counts
-    all `trajectories`, so that credits of the tick table can be looked up.
+    all `trajectories`, so that credits of the tick table can be looked up. With `tool_output`, what tools said
+    counts as sampled, at a behaviour log-prob that is not known (NaN).
     """
     pattern = re.compile(entropy_mask_regex) if entropy_mask_regex else None
     owners = _owners(trajectories)
@@ -163,7 +162,7 @@ def token_batch(
             continue
         first_turn[path] = len(turns)
         turns.extend(trajectory.turns)
-        for number, row in enumerate(trajectory.rows):
+        for number, row in enumerate(_rows(trajectory, tool_output=tool_output)):
             columns = np.nonzero(row.sampled)[0]
             if not len(columns):
                 continue
@@ -197,10 +196,16 @@ def token_batch(
         place=torch.from_numpy(np.stack([row_in, turn_in.astype(np.int64)], axis=1)),
         penalty=torch.from_numpy(per_turn[turn_of, 1] / reward_scale),
         entropy_mask=torch.from_numpy(per_turn[turn_of, 2] > 0),
-        allowed=_allowed_sets(turns, turn_of, trie_of),
+        allowed=_allowed_sets(turns, turn_of, trie_of, tool_output=tool_output),
         num_trajectories=len({owners[path] for path in np.unique(path_of)}),
         owners=owners,
     )
+
+
+def _rows(trajectory: Trajectory, *, tool_output: bool) -> Sequence[Row]:
+    if not tool_output:
+        return trajectory.rows
+    return [with_told(row, trajectory.turns) for row in trajectory.rows]
 
 
 def value_batch(trajectories: Sequence[Trajectory]) -> ValueBatch:
@@ -242,13 +247,15 @@ def _turn_facts(turn: Turn, pattern: re.Pattern[str] | None) -> tuple[float, flo
     return temperature, turn.penalty, float(pattern is None or pattern.search(turn.reply) is not None)
 
 
-def _allowed_sets(turns: Sequence[Turn], turn_of: NDArray[np.int64], trie_of: TrieOf) -> AllowedSets:
+def _allowed_sets(
+    turns: Sequence[Turn], turn_of: NDArray[np.int64], trie_of: TrieOf, *, tool_output: bool
+) -> AllowedSets:
     """Mirror the sampler's constraint: the tokens it could choose from at each action token, in order."""
     allowed: list[tuple[int, ...] | None] = []
     known: dict[tuple[object, ...], list[tuple[int, ...]]] = {}
     counts = np.bincount(turn_of, minlength=len(turns))
     for turn, count in zip(turns, counts.tolist(), strict=True):
-        for trie, segments in _samples(turn, trie_of) if count else ():
+        for trie, segments in samples(turn, trie_of, tool_output=tool_output) if count else ():
             if trie is None:
                 allowed += [None] * sum([len(segment.ids) for segment in segments if segment.sampled])
                 continue
@@ -259,21 +266,3 @@ def _allowed_sets(turns: Sequence[Turn], turn_of: NDArray[np.int64], trie_of: Tr
                 known[content] = [choices for choices, (_, took) in zip(walked, reply, strict=True) if took]
             allowed += known[content]
     return AllowedSets.from_lists(allowed)
-
-
-def _samples(turn: Turn, trie_of: TrieOf) -> list[tuple[TokenTrie | None, Sequence[Segment]]]:
-    """The samples of a turn, one more than its tool calls, each with what it was drawn under."""
-    grammar, constrained = turn.observation.grammar, bool(turn.sampling and turn.sampling.constrained)
-    tools = turn.observation.tools
-    if tools is None:
-        return [(trie_of(grammar) if constrained else None, turn.segments[1:])]
-    found: list[tuple[TokenTrie | None, Sequence[Segment]]] = []
-    start = 1
-    for number, end in enumerate([*[call.place for call in turn.calls], None]):
-        if start > len(turn.segments):
-            break  # the last result found no room, so that nothing follows it
-        drawn = turn.calls[number].constrained if number < len(turn.calls) else constrained
-        listed = tools.grammar_of(number, grammar) if drawn else None
-        found.append((None if listed is None else trie_of(listed), turn.segments[start:end]))
-        start = len(turn.segments) + 1 if end is None else end + 1
-    return found

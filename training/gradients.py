@@ -12,6 +12,7 @@ from coplay.rollout_tree.storage import parts
 from coplay.training.checkpoint import complete_checkpoints
 from coplay.training.config import RunConfig
 from coplay.training.messages import ConfigError
+from coplay.training.objectives import KlSettings
 from coplay.training.passes import reading_of
 from coplay.training.recredit import StoredIteration, recredit, trained_labels
 from coplay.training.run import Run
@@ -52,8 +53,9 @@ def sampling_run(stored: StoredIteration, folder: Path, *, with_reference: bool)
             f" of {able} are: expected one of them, or a run with storage.checkpoint_every = 1 and a larger"
             " storage.keep"
         )
-    coefficient = max(config.objective.kl_coefficient, 1.0) if with_reference else 0.0
-    objective = config.objective.model_copy(update={"kl_coefficient": coefficient})
+    objective = config.objective
+    if with_reference and not objective.needs_reference:
+        objective = objective.model_copy(update={"kl": KlSettings()})
     run = Run(config.model_copy(update={"objective": objective}), folder=folder)
     if number:
         run.restore(number)
@@ -75,7 +77,7 @@ def compare_gradients(
     Raises:
         ConfigError: if the weights that played the iteration are not kept.
     """
-    wants = config.objective.kl_coefficient > 0 or stored.config.objective.kl_coefficient > 0
+    wants = config.objective.needs_reference or stored.config.objective.needs_reference
     run = sampling_run(stored, folder, with_reference=wants)
     tries = {name: policy.chat.trie for name, policy in run.policies.items()}
     own, new = (recredit(stored, settings, tries=tries) for settings in (stored.config, config))
@@ -84,15 +86,37 @@ def compare_gradients(
         if name not in own.credits:
             continue
         one, other = (
-            gradient(run.policies[name], result.credits[name], result.config, stored.number, folder=folder)
+            gradient(
+                run.policies[name],
+                result.credits[name],
+                result.config,
+                stored.number,
+                folder=folder,
+                kl_coefficient=_kl_coefficient(run, name, result.config, stored.config),
+            )
             for result in (own, new)
         )
         found.append(gradient_difference(name, one, other))
     return tuple(found)
 
 
+def _kl_coefficient(run: Run, policy: str, config: RunConfig, own: RunConfig) -> float:
+    """As a controller had moved it where settings are the run's own, else as at the start."""
+    if config.objective.kl is None:
+        return 0.0
+    if config.objective.kl != own.objective.kl:
+        return config.objective.kl.coefficient
+    return next(one.kl_coefficient for one in run.trainers if one.policy.name == policy)
+
+
 def gradient(
-    policy: Policy, credit: Credit, config: RunConfig, update: int, *, folder: Path
+    policy: Policy,
+    credit: Credit,
+    config: RunConfig,
+    update: int,
+    *,
+    folder: Path,
+    kl_coefficient: float = 0.0,
 ) -> dict[str, Tensor]:
     """The gradient of a policy's loss by parameter name, before clipping; the weights stay.
 
@@ -104,6 +128,7 @@ def gradient(
     plan = StepPlan(
         lr=0.0,
         entropy_coefficient=config.objective.entropy_coefficient.value(update),
+        kl_coefficient=kl_coefficient,
         gradient_clip=None,
         reading=reading_of(config.update),
         refused=folder / "refused" / f"recredit-{policy.name}-{update:06d}.safetensors",

@@ -1,6 +1,7 @@
 """collect, extract, estimate, exchange, shape, update, record: a training run, read from top to bottom."""
 
 from coplay.training.extract import extract
+from coplay.training.kl import adapt, penalise
 from coplay.training.packets import make_packets
 from coplay.training.record import Report, advance, evaluate_run, iteration_metrics, store_rollouts
 from coplay.training.run import Run
@@ -34,14 +35,16 @@ def train(run: Run, report: Report) -> None:
         trajectories = extract(trees, branches=run.config.estimator.kind == "branches")
         table = lay_out(run, trajectories)
         reading = read_critic(run, trajectories, table)
-        advantages = estimate_advantages(run, table, reading, update=update)
+        penalty = penalise(run.trainers, trajectories, table)
+        advantages = estimate_advantages(run, table, reading, update=update, penalty=penalty)
         beside = look_beside(run, trees)
         advantages = estimate_past(run, trajectories, table, advantages, beside, update=update)
-        packets = make_packets(table, advantages.advantages)
+        packets = make_packets(table, advantages.exchanged)
         credits = shape_credits(run, trajectories, table, advantages, packets, update=update)
         clock.lap("credit")
 
         done = update_policies(run, credits, update=update)
+        adapt(run.trainers, done, penalty)
         critic_metrics = update_critic(run, reading, table, advantages, update=update)
         clock.lap("update")
 

@@ -157,6 +157,35 @@ def kl_k3(
     return torch.expm1(x) - x
 
 
+KL_ESTIMATORS = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
+
+
+def kl_loss(
+    kind: Literal["k1", "k2", "k3"],
+    log_probs: Tensor,
+    reference_log_probs: Tensor,
+    *,
+    drop_likelier: bool = False,
+) -> Tensor:
+    """An estimator of the KL as a term of the loss: k2 and k3 as they are, k1 with the gradient of k2.
+
+    k1's own gradient is −∇x = ∇log π, 0 in the mean over π; k2's is −x ∇log π, in the mean the KL's own.
+
+    Args:
+        log_probs: (N,).
+        reference_log_probs: (N,), taken as constants.
+        drop_likelier: as in `kl_k1`.
+
+    Returns:
+        (N,).
+    """
+    value = KL_ESTIMATORS[kind](log_probs, reference_log_probs, drop_likelier=drop_likelier)
+    if kind != "k1":
+        return value
+    pull = kl_k2(log_probs, reference_log_probs, drop_likelier=drop_likelier)
+    return value.detach() + pull - pull.detach()
+
+
 def entropy(logits: Tensor, *, top_k: int | None = None, mask: Tensor | None = None) -> Tensor:
     """H = −Σ p log p over the vocabulary, or over the renormalised top k; gradient −p (log p + H).
 

@@ -10,6 +10,63 @@ from coplay.training.messages import ConfigError
 from coplay.training.schedules import Constant, Schedule
 
 
+class FixedKl(Settings):
+    """The coefficient stays."""
+
+    kind: Literal["fixed"] = "fixed"
+
+
+class AdaptiveKl(Settings):
+    """The coefficient follows the KL: times 1 + clip(KL / target - 1, -0.2, 0.2) n / horizon (arXiv 1909.08593)."""
+
+    kind: Literal["adaptive"] = "adaptive"
+    target: float = Field(gt=0, allow_inf_nan=False)
+    """KL to steer towards, mean of a token, in nats."""
+    horizon: float = Field(gt=0, allow_inf_nan=False)
+    """Trajectories over which a KL far off changes the coefficient by a fifth; n are those of an update."""
+
+
+class KlSettings(Settings):
+    """How far a policy is from a frozen one, by its sampled tokens, and what that costs."""
+
+    coefficient: float = Field(0.1, ge=0, allow_inf_nan=False)
+    """What a nat costs, in scaled reward units; with an adaptive controller at first. 0: it is only reported."""
+    kind: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of the KL at a token (Schulman). In the loss k1 has the gradient of k2: its own is 0 in the mean."""
+    place: Literal["loss", "reward"] = "loss"
+    """A term of the loss; or taken from the player's own rewards, tick by tick, before advantages are estimated."""
+    against: Literal["reference", "behaviour"] = "reference"
+    """The policy as it was at the start (of a LoRA: the base model), or the one that sampled."""
+    drop_likelier: bool = False
+    """Leave out tokens which the other policy finds likelier."""
+    corrected: bool = False
+    """In the loss, times pi / pi_old, which has a gradient too: k3's is then the KL's own (arXiv 2512.02556)."""
+    controller: Annotated[
+        Annotated[FixedKl | AdaptiveKl, Field(discriminator="kind")], default_kind("fixed")
+    ] = FixedKl()
+    """How the coefficient moves from update to update."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "KlSettings":
+        if isinstance(self.controller, AdaptiveKl) and not self.coefficient:
+            raise ConfigError(
+                "'objective.kl.coefficient' is 0 and 'objective.kl.controller.kind' is 'adaptive', which multiplies it;"
+                " expected a start above 0"
+            )
+        if self.place == "reward" and self.corrected:
+            raise ConfigError(
+                "'objective.kl.corrected' is true and 'objective.kl.place' is 'reward', which has no gradient;"
+                " expected place = 'loss', or corrected = false"
+            )
+        if self.place == "reward" and self.against == "behaviour":
+            raise ConfigError(
+                "'objective.kl.against' is 'behaviour' and 'objective.kl.place' is 'reward': before an update the"
+                " policy is the one that sampled, so that their KL is 0; expected against = 'reference', or place ="
+                " 'loss'"
+            )
+        return self
+
+
 class ObjectiveBase(Settings):
     """What every objective has around its policy term: importance weights, regularisers, a normaliser."""
 
@@ -23,10 +80,8 @@ class ObjectiveBase(Settings):
     """Entropy over the k likeliest tokens, renormalised; None = all allowed tokens."""
     entropy_mask_regex: str | None = None
     """Entropy only on turns whose reply the pattern is found in; None = all turns."""
-    kl_coefficient: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Weight of the KL term to the reference policy (k3 estimator)."""
-    kl_drop_likelier: bool = False
-    """Leave out tokens which the reference finds likelier than the policy."""
+    kl: KlSettings | None = None
+    """KL to a frozen policy, in the loss or in the rewards; None: none."""
     visitation: bool = False
     """Weigh tick t by gamma^t, so that the gradient is that of the discounted return."""
     largest_gap: float | None = Field(0.05, gt=0)
@@ -34,8 +89,26 @@ class ObjectiveBase(Settings):
     normaliser: Literal["trajectories", "tokens", "sequence", "constant"] = "trajectories"
     """What the summed loss of a step's batch is divided by: trajectories, tokens, each trajectory's own tokens and then
     trajectories (GRPO), or trajectories times `constant_length` (Dr. GRPO)."""
+    mask_tool_output: bool = True
+    """What tools say is context (state masking). False shows the harm: it counts in the loss as if it had been sampled;
+    credits cannot be stored then."""
     constant_length: int | None = Field(None, ge=1)
     """Tokens that normaliser 'constant' takes every trajectory to have."""
+
+    @property
+    def kl_in_loss(self) -> KlSettings | None:
+        """The KL term of the loss."""
+        return self.kl if self.kl is not None and self.kl.place == "loss" else None
+
+    @property
+    def kl_in_reward(self) -> KlSettings | None:
+        """The KL that rewards are lowered by."""
+        return self.kl if self.kl is not None and self.kl.place == "reward" else None
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether policies keep their frozen start."""
+        return self.kl is not None and self.kl.against == "reference"
 
     @field_validator("entropy_mask_regex")
     @classmethod

@@ -144,7 +144,14 @@ class Estimate:
     state_weights: Tensor | None = None
     """(B, S) share of the state before each tick in the critic's loss where paths branch (rule 11); None: 1."""
     past: PastEstimate | None = None
-    """What alignment weights are made of in place of `advantages`; None: nothing else."""
+    """What alignment weights are made of in place of `exchanged`; None: nothing else."""
+    unpenalised: Tensor | None = None
+    """(B, S) the same advantages without a KL penalty in the own rewards; None: there is none."""
+
+    @property
+    def exchanged(self) -> Tensor:
+        """(B, S) what others are told and alignment weights are made of: what a player got from the game."""
+        return self.advantages if self.unpenalised is None else self.unpenalised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,29 +259,6 @@ class ValueBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
-    """What is read once, from the weights before the first of an update's several steps, all (N,)."""
-
-    log_probs: Tensor
-    """Log pi_old."""
-    entropies: Tensor
-    """Of the distributions the tokens were drawn from."""
-    weights: Tensor
-    """Truncated importance weights pi_old / sampler."""
-    reference: Tensor | None
-    """Log-probs that a KL term in the loss compares with; None: there is none."""
-
-    def to(self, device: torch.device) -> "Before":
-        """The same on a device."""
-        return replace(self, **_moved(self, device))
-
-    def select(self, tokens: Tensor) -> "Before":
-        """Those of some tokens (n,)."""
-        known = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return replace(self, **{name: one[tokens] for name, one in known.items() if one is not None})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
     """What one optimiser step of one policy did, or all steps of one update."""
 
@@ -289,6 +273,6 @@ class UpdateResult:
     """False if the policy had gone far enough already, so that the step was left out."""
 
 
-def _moved(record: TokenBatch | ValueBatch | Before, device: torch.device) -> dict[str, Any]:
+def _moved(record: TokenBatch | ValueBatch, device: torch.device) -> dict[str, Any]:
     values = {entry.name: getattr(record, entry.name) for entry in fields(record)}
     return {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}

@@ -17,7 +17,7 @@ from coplay.rollout_tree.storage import parts
 from coplay.training.baselines import RunningMeans
 from coplay.training.config import RunConfig
 from coplay.training.estimators import estimate, mean_keys, normalise_by_player
-from coplay.training.extract import TrieOf, extract, in_table_order, tick_table, token_batch
+from coplay.training.extract import extract, in_table_order, tick_table, token_batch
 from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
 from coplay.training.messages import ConfigError
 from coplay.training.packets import AdvantagePacket, make_packets
@@ -25,6 +25,7 @@ from coplay.training.record import credit_rows
 from coplay.training.records import Estimate, PathKey, TickTable, TickValues, UpdateResult
 from coplay.training.run import read_config
 from coplay.training.schemes import BranchesEstimator, CriticEstimator, critic_learning
+from coplay.training.tool_tokens import TrieOf
 from coplay.training.trainer import Credit, Done, TickCredit, make_credit, shape_ticks
 
 
@@ -110,9 +111,10 @@ def recredit(
 
     Raises:
         ConfigError: if the settings need readings of a critic and the run had none, or train on branches and the run
-            did not, or the reverse.
+            did not, or the reverse; or if a KL is in the rewards.
     """
     settings, players = config.estimator, config.make_game().spec.players
+    _refuse_penalties(stored.config, config)
     kinds = [one.estimator.kind for one in (config, stored.config)]
     if kinds.count("branches") == 1:
         raise ConfigError(
@@ -159,6 +161,16 @@ def recredit(
         credits=credits,
         notes=_notes(stored.config, config, table, means),
     )
+
+
+def _refuse_penalties(own: RunConfig, config: RunConfig) -> None:
+    """Rewards lowered by a KL need the policies that were compared, and those are not stored with rollouts."""
+    if own.objective.kl_in_reward is not None or config.objective.kl_in_reward is not None:
+        whose = "the run's own" if own.objective.kl_in_reward is not None else "the new"
+        raise ConfigError(
+            f"'objective.kl.place' is 'reward' in {whose} settings, and what rewards are lowered by is not stored with"
+            " rollouts; expected runs and settings whose KL is in the loss, or without one"
+        )
 
 
 def _with_past(

@@ -59,7 +59,7 @@ class Run:
         """Of section `game`; its players are those of the whole mixture."""
         for variant in config.make_mixture().variants:
             check_critic(variant.game, config)
-        needs_reference = config.objective.kl_coefficient > 0
+        needs_reference = config.objective.needs_reference
         self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
         self.mixture: Mixture = config.make_mixture().fitted(self._num_tokens)
         """What is played, without what is too long for its parameters in this model's tokens."""
@@ -127,7 +127,14 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint after `state.update` updates and prune old ones."""
         self.state = self.state.model_copy(
-            update={"policy_versions": {name: policy.version for name, policy in self.policies.items()}}
+            update={
+                "policy_versions": {name: policy.version for name, policy in self.policies.items()},
+                "kl_coefficients": {
+                    trainer.policy.name: trainer.kl_coefficient
+                    for trainer in self.trainers
+                    if self.config.objective.kl is not None
+                },
+            }
         )
         optimizers = {trainer.policy.name: trainer.optimizer_state() for trainer in self.trainers}
         if self.critic is not None and self.critic_optimizer is not None:
@@ -152,6 +159,8 @@ class Run:
             )
         for trainer in self.trainers:
             trainer.restore_optimizer(optimizers[trainer.policy.name])
+            known = self.state.kl_coefficients
+            trainer.kl_coefficient = known.get(trainer.policy.name, trainer.kl_coefficient)
         if self.critic is not None and self.critic_optimizer is not None:
             restore_optimizer(self.critic_optimizer, self.critic.named_parameters(), optimizers["critic:"])
 

@@ -11,14 +11,19 @@ from coplay.training.schedules import Constant, LearningRate, Schedule
 Whitening = Literal["off", "batch", "tick"]
 
 
-class ReturnsEstimator(Settings):
-    """Advantage = discounted reward-to-go minus a baseline: A_t = G_t - b_t."""
+class EstimatorBase(Settings):
+    """What every estimator has."""
 
-    kind: Literal["returns"] = "returns"
     discount: float = Field(0.9, ge=0, le=1)
     """gamma, per tick."""
     reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """Divides raw rewards first; beta and penalties are in scaled units too."""
+    """Divides raw rewards first; beta, penalties and what a KL costs are in scaled units too."""
+
+
+class ReturnsEstimator(EstimatorBase):
+    """Advantage = discounted reward-to-go minus a baseline: A_t = G_t - b_t."""
+
+    kind: Literal["returns"] = "returns"
     baseline: Literal["leave_one_out", "running_mean", "none"] = "leave_one_out"
     """Mean of the others in the group (RLOO), mean of earlier iterations per (player, opponents), or nothing."""
 
@@ -36,31 +41,23 @@ class CriticLearning(Settings):
     """Farthest that the loss lets a value move from what it was before the update, in scaled units; None: any."""
 
 
-class CriticEstimator(CriticLearning):
+class CriticEstimator(EstimatorBase, CriticLearning):
     """Generalised advantage estimation over a critic that all players share."""
 
     kind: Literal["critic"] = "critic"
-    discount: float = Field(0.9, ge=0, le=1)
-    """gamma, per tick."""
-    reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """Divides raw rewards first."""
     gae_lambda: Schedule = Constant(level=0.95)
     """lambda of GAE, by update number."""
 
 
-class BranchesEstimator(Settings):
+class BranchesEstimator(EstimatorBase):
     """At a fork, a reply's return minus the mean of its siblings'; else as `returns`, averaged over later forks."""
 
     kind: Literal["branches"] = "branches"
-    discount: float = Field(0.9, ge=0, le=1)
-    """gamma, per tick."""
-    reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """Divides raw rewards first; beta and penalties are in scaled units too."""
     critic: CriticLearning | None = None
     """Says what lies beyond a horizon and beyond truncated games, and learns the returns; None: there is none."""
 
 
-class GrpoEstimator(Settings):
+class GrpoEstimator(EstimatorBase):
     """The game's return against the group's, for all ticks alike: A = (R - mean) / (deviation + epsilon).
 
     GRPO (arXiv 2402.03300); without the deviation Dr. GRPO (arXiv 2503.20783).
@@ -69,8 +66,6 @@ class GrpoEstimator(Settings):
     kind: Literal["grpo"] = "grpo"
     discount: float = Field(1.0, ge=0, le=1)
     """gamma, per tick, of the return of a whole game."""
-    reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """Divides raw rewards first."""
     divide_by_deviation: bool = True
     """Divide by the group's deviation; False is Dr. GRPO."""
     deviation: Literal["sample", "population"] = "sample"

@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,6 +21,7 @@ from coplay.training.critic_updates import critic_update, critic_values, read_ro
 from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
 from coplay.training.extract import in_table_order, tick_table, value_batch
 from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
+from coplay.training.kl import KlPenalty
 from coplay.training.mini_batches import dealing_of
 from coplay.training.packets import AdvantagePacket
 from coplay.training.passes import reading_of
@@ -138,8 +139,27 @@ def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) 
     return Reading(batch=batch, values=values_per_tick(table, batch, values))
 
 
-def estimate_advantages(run: Run, table: TickTable, reading: Reading, *, update: int) -> Estimate:
-    """Advantages of every player, trained or not, as packets will carry them."""
+def estimate_advantages(
+    run: Run, table: TickTable, reading: Reading, *, update: int, penalty: KlPenalty | None = None
+) -> Estimate:
+    """Advantages of every player, trained or not.
+
+    With a KL penalty a player's own credit comes from his lowered rewards, and so do the critic's targets; what packets
+    carry, and running means, come from what the game paid.
+    """
+    found = _estimated(run, table, reading, update=update)
+    if penalty is None:
+        return found
+    lowered = _estimated(run, replace(table, rewards=table.rewards - penalty.ticks), reading, update=update)
+    return replace(
+        lowered,
+        running_means=found.running_means,
+        unpenalised=found.advantages,
+        metrics={**lowered.metrics, **penalty.metrics},
+    )
+
+
+def _estimated(run: Run, table: TickTable, reading: Reading, *, update: int) -> Estimate:
     estimated = estimate(
         run.config.estimator,
         table,

@@ -9,7 +9,8 @@ from coplay.training.losses import kl_k3
 from coplay.training.masked import masked_mean, masked_sum
 from coplay.training.metrics import fetch
 from coplay.training.objectives import ObjectiveSettings, PpoObjective
-from coplay.training.records import Before, TokenBatch, UpdateResult
+from coplay.training.records import TokenBatch, UpdateResult
+from coplay.training.terms import Before
 
 
 def distance(batch: TokenBatch, log_probs: Tensor, before: Before | None) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """What each action token adds to a step's loss, and the factors it is multiplied by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -8,11 +8,41 @@ from torch import Tensor
 from coplay.agents.policy import Policy
 from coplay.training.importance import importance_weights, mean_ratios, segment_sizes
 from coplay.training.log_probs import TokenScores
-from coplay.training.losses import kl_k3, ppo_clip, reinforce
+from coplay.training.losses import kl_loss, normaliser, ppo_clip, reinforce
 from coplay.training.masked import keep
 from coplay.training.objectives import ObjectiveSettings, PpoObjective
 from coplay.training.passes import ReadPlan, TokenPass, all_log_probs
-from coplay.training.records import Before, TokenBatch
+from coplay.training.records import TokenBatch
+
+LARGEST_LOG_RATIO = 30.0
+"""Beyond this a ratio is an accident; its exp still fits float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What is read once, from the weights before the first of an update's several steps, all (N,)."""
+
+    log_probs: Tensor
+    """Log pi_old."""
+    entropies: Tensor
+    """Of the distributions the tokens were drawn from."""
+    weights: Tensor
+    """Truncated importance weights pi_old / sampler."""
+    reference: Tensor | None
+    """Log-probs that a KL term in the loss compares with; None: there is none."""
+
+    def to(self, device: torch.device) -> "Before":
+        """The same on a device."""
+        known = self._known()
+        return replace(self, **{name: one.to(device) for name, one in known.items()})
+
+    def select(self, tokens: Tensor) -> "Before":
+        """Those of some tokens (n,)."""
+        return replace(self, **{name: one[tokens] for name, one in self._known().items()})
+
+    def _known(self) -> dict[str, Tensor]:
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: one for name, one in values.items() if one is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +56,18 @@ class Measured:
 
 
 def read_reference(
-    policy: Policy, passes: list[TokenPass], settings: ObjectiveSettings, reading: ReadPlan
+    policy: Policy,
+    passes: list[TokenPass],
+    batch: TokenBatch,
+    settings: ObjectiveSettings,
+    reading: ReadPlan,
 ) -> Tensor | None:
-    """(N,) what a KL term in the loss compares with; None if there is none."""
-    if not settings.kl_coefficient:
+    """(N,) what a KL term in the loss compares with, of a batch on the policy's device; None if there is none."""
+    kl = settings.kl_in_loss
+    if kl is None:
         return None
+    if kl.against == "behaviour":
+        return batch.behaviour
     with policy.reference():
         return all_log_probs(policy, passes, reading)
 
@@ -126,14 +163,29 @@ def regularisers(
     tokens: Tensor,
     reference: Tensor | None,
     settings: ObjectiveSettings,
+    before: Before | None,
 ) -> dict[str, Tensor]:
     """Entropy and KL of some action tokens, each only where its coefficient asked for it."""
     terms: dict[str, Tensor] = {}
     if scores.entropies is not None:
         terms["entropy"] = keep(scores.entropies, batch.entropy_mask[tokens])
-    if reference is not None:
-        terms["kl"] = kl_k3(scores.log_probs, reference[tokens], drop_likelier=settings.kl_drop_likelier)
+    kl, log_probs = settings.kl_in_loss, scores.log_probs
+    if kl is not None and reference is not None:
+        terms["kl"] = kl_loss(kl.kind, log_probs, reference[tokens], drop_likelier=kl.drop_likelier)
+        if kl.corrected:
+            old = log_probs.detach() if before is None else before.log_probs[tokens]
+            terms["kl"] = terms["kl"] * (log_probs - old).clamp(max=LARGEST_LOG_RATIO).exp()
     return terms
+
+
+def loss_divisor(batch: TokenBatch, settings: ObjectiveSettings) -> float:
+    """What the summed loss of a step's batch is divided by."""
+    return normaliser(
+        settings.normaliser,
+        num_trajectories=batch.num_trajectories,
+        num_tokens=batch.total_weight,
+        constant_length=settings.constant_length,
+    )
 
 
 def loss_shares(batch: TokenBatch, settings: ObjectiveSettings) -> Tensor | None:

@@ -23,6 +23,7 @@ from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TokenBatch, UpdateResult
 from coplay.training.schemes import AdvantageAlignment, ShapingSettings, SharedReward
 from coplay.training.shaping import advantage_alignment, shared_reward, visitation_weights
+from coplay.training.tool_tokens import with_own_behaviour
 from coplay.training.updates import StepPlan
 
 
@@ -109,8 +110,10 @@ def shape_ticks(
     mask = table.mask[rows]
     others = exchange([table.keys[int(row)] for row in rows], packets, players)
     beta = shaping.beta.value(update) if isinstance(shaping, AdvantageAlignment) else 0.0
-    past = None if expects_past(shaping) is None else estimate.past
-    assert past is not None or expects_past(shaping) is None
+    past = estimate.unpenalised
+    if expects_past(shaping) is not None:
+        assert estimate.past is not None
+        past = estimate.past.advantages
     shaped = shape_credit(
         shaping,
         estimate.advantages[rows],
@@ -118,7 +121,7 @@ def shape_ticks(
         mask,
         discount=config.estimator.discount,
         beta=beta,
-        past=None if past is None else past.advantages[rows],
+        past=None if past is None else past[rows],
     )
     credits = normalised(
         shaped, table.acted[rows], whitening=shaping.whiten_after, centring=shaping.centre_after
@@ -156,13 +159,27 @@ def make_credit(
 
 
 class Trainer:
-    """Trains one policy; owns its optimiser and nothing else."""
+    """Trains one policy; owns its optimiser and the coefficient of its KL, and nothing else."""
 
     def __init__(self, policy: Policy, config: RunConfig, players: Sequence[str]) -> None:
         self.policy = policy
         self.config = config
         self.players = tuple(players)
         self.optimizer = torch.optim.Adam(list(policy.named_parameters().values()), lr=1.0)
+        kl = config.objective.kl
+        self.kl_coefficient = 0.0 if kl is None else kl.coefficient
+        """As it is now: an adaptive controller moves it."""
+
+    def batch(self, trajectories: Sequence[Trajectory], table: TickTable) -> TokenBatch | None:
+        """The rows of this policy; None if it sampled no token."""
+        return token_batch(
+            in_table_order(trajectories, table),
+            policy=self.policy.label,
+            trie_of=self.policy.chat.trie,
+            reward_scale=self.config.estimator.reward_scale,
+            entropy_mask_regex=self.config.objective.entropy_mask_regex,
+            tool_output=not self.config.objective.mask_tool_output,
+        )
 
     def credit(
         self,
@@ -174,13 +191,7 @@ class Trainer:
         update: int,
     ) -> Credit | None:
         """The credit of every action token this policy sampled; None if it sampled none."""
-        batch = token_batch(
-            in_table_order(trajectories, table),
-            policy=self.policy.label,
-            trie_of=self.policy.chat.trie,
-            reward_scale=self.config.estimator.reward_scale,
-            entropy_mask_regex=self.config.objective.entropy_mask_regex,
-        )
+        batch = self.batch(trajectories, table)
         if batch is None:
             return None
         shaped = shape_ticks(
@@ -197,16 +208,20 @@ class Trainer:
             gradient_clip=settings.gradient_clip,
             reading=reading_of(settings),
             refused=folder / "refused" / f"{self.policy.name}-{update:06d}.safetensors",
+            kl_coefficient=self.kl_coefficient,
             max_kl=settings.max_kl,
             frozen=update < settings.critic_warmup,
         )
         dealing = dealing_of(settings, self.config.seed, self.policy.name, update)
-        result = policy_update(
-            self.policy, self.optimizer, credit.batch, credit.tokens, objective, plan, dealing
-        )
+        batch = credit.batch
+        if not objective.mask_tool_output:
+            batch = with_own_behaviour(self.policy, batch, plan.reading)
+        result = policy_update(self.policy, self.optimizer, batch, credit.tokens, objective, plan, dealing)
         if not plan.frozen:
             self.policy.bump()
         metrics = {**result.metrics, **self._credit_metrics(credit), "lr": plan.lr}
+        if objective.kl is not None:
+            metrics["kl_coefficient"] = self.kl_coefficient
         if settings.critic_warmup:
             metrics["frozen"] = float(plan.frozen)
         return replace(result, metrics=metrics)

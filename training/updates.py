@@ -11,14 +11,15 @@ from torch import Tensor
 
 from coplay.agents.policy import Policy
 from coplay.training.log_probs import EntropyOf
-from coplay.training.losses import normaliser
 from coplay.training.masked import masked_mean, masked_sum
 from coplay.training.metrics import fetch
 from coplay.training.objectives import ObjectiveSettings
 from coplay.training.passes import ReadPlan, score_pass, token_passes
-from coplay.training.records import Before, TokenBatch, UpdateResult
+from coplay.training.records import TokenBatch, UpdateResult
 from coplay.training.step_metrics import distance, step_metrics
 from coplay.training.terms import (
+    Before,
+    loss_divisor,
     loss_shares,
     measure,
     policy_term,
@@ -47,6 +48,8 @@ class StepPlan:
     reading: ReadPlan
     refused: Path
     """Where the batch is saved for inspection if the step has to be refused."""
+    kl_coefficient: float = 0.0
+    """Of the KL term in the loss, if there is one."""
     max_kl: float | None = None
     """Mean k3 a token from the policy before the update above which the step is left out; None: none."""
     frozen: bool = False
@@ -76,19 +79,16 @@ def policy_step(
         NonFiniteLossError: if loss or gradient is not finite; no weight has moved then.
         RatioGapError: if the sampler drew from another distribution; no weight has moved then.
     """
-    divisor = normaliser(
-        settings.normaliser,
-        num_trajectories=batch.num_trajectories,
-        num_tokens=batch.total_weight,
-        constant_length=settings.constant_length,
-    )
+    divisor = loss_divisor(batch, settings)
     passes = token_passes(batch, policy, plan.reading)
     batch, credits = batch.to(policy.device), credits.to(policy.device)
     before = None if before is None else before.to(policy.device)
     parameters = policy.named_parameters()
     set_lr(optimizer, plan.lr)
     optimizer.zero_grad(set_to_none=True)
-    reference = read_reference(policy, passes, settings, plan.reading) if before is None else before.reference
+    reference = (
+        read_reference(policy, passes, batch, settings, plan.reading) if before is None else before.reference
+    )
     measured = start(policy, passes, batch, settings, plan.reading, before)
     sums: dict[str, Tensor] = {}
     wanted = EntropyOf(top_k=settings.entropy_top_k) if plan.entropy_coefficient else None
@@ -98,10 +98,10 @@ def policy_step(
         scores = score_pass(policy, one, plan.reading.precision, entropy_of=wanted, measure=True)
         measure(measured, scores, tokens, batch, settings, before)
         terms = {"policy": policy_term(settings, scores.log_probs, credits[tokens], measured, tokens)}
-        terms |= regularisers(batch, scores, tokens, reference, settings)
+        terms |= regularisers(batch, scores, tokens, reference, settings, before)
         totals = {name: masked_sum(shared(shares, value, tokens), None) for name, value in terms.items()}
         loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
-        loss = (loss + settings.kl_coefficient * totals.get("kl", 0.0)) / divisor
+        loss = (loss + plan.kl_coefficient * totals.get("kl", 0.0)) / divisor
         torch.autograd.backward(loss)
         told = totals
         if shares is not batch.weight:

@@ -64,9 +64,7 @@ def study_config(config: RunConfig) -> RunConfig:
         )
     own = config.estimator
     estimator = BranchesEstimator(discount=own.discount, reward_scale=own.reward_scale)
-    objective = config.objective.model_copy(
-        update={"entropy_coefficient": Constant(level=0.0), "kl_coefficient": 0.0}
-    )
+    objective = config.objective.model_copy(update={"entropy_coefficient": Constant(level=0.0), "kl": None})
     changed = config.model_copy(
         update={
             "collect": config.collect.model_copy(update={"branching": branching}),

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from coplay.agents import Seat, TurnKey
+from coplay.agents.base import ToolResult
 from coplay.agents.human import HumanAgent, PlayerQuitError, human_factory, printable
-from coplay.games import Observation
+from coplay.games import Observation, Tool, Tools
 from coplay.games.grammar import Choice
+from coplay.games.tools import Call
 
 KEY = TurnKey(episode="0", branch="", player="Ada", step=0)
 SEEN = Observation(text="Your move.", grammar=Choice(("stay", "go")), system="The rules.")
@@ -68,3 +70,24 @@ def test_factory_when_used_then_seats_are_named_and_forks_ask_the_same_person() 
     agent = sit(Seat(game="g", player="Bo", players=("Ada", "Bo"), episode="0", seed=1))
     asyncio.run(agent.fork().reply(SEEN, KEY))
     assert prompts[-1] == "Bo> " and agent.close(SEEN) is None and prompts[-1] == "Your move."
+
+
+class Echo:
+    """A desk whose tools say the query again, with a terminal code."""
+
+    def check(self, tools: Tools) -> None:
+        """Whatever is offered."""
+
+    async def run(self, call: Call) -> ToolResult:
+        return ToolResult(f"{call.arguments['query']}\x1b[2J")
+
+
+def test_line_when_it_is_a_call_then_answered_harmlessly_and_asked_again() -> None:
+    tools = Tools(offered=(Tool(name="look"),), max_calls=1, spent="None left.")
+    seen = Observation(text="Your move.", grammar=Choice(("stay", "go")), tools=tools)
+    lines, shown = iter(["<look>up</look>", "<look>down</look>", "go"]), []
+    sit = human_factory(read=lambda _: next(lines), write=shown.append, tools=Echo())
+    agent = sit(Seat(game="g", player="Ada", players=("Ada",), episode="0", seed=0)).fork()
+    reply = asyncio.run(agent.reply(seen, KEY))
+    assert reply.text == "go" and [call.outcome for call in reply.calls] == ["ok", "over_budget"]
+    assert shown == ["Your move.", "up\ufffd[2J", "None left."]

@@ -1,6 +1,7 @@
 """Iterated matrix games: payoffs, reference returns, luck, wordings (MATH.md 2.1; B51–B55, B58)."""
 
 import itertools
+import math
 import re
 import time
 from types import ModuleType
@@ -93,6 +94,118 @@ def test_returns_when_both_are_random_then_near_the_expectation(scripted: Module
     game = make_game("iterated_matrix", wording="terse")
     sums = [scripted.totals(game, {"Ada": "random", "Bo": "random"}, seed=seed) for seed in range(400)]
     assert sum(each["Ada"] + each["Bo"] for each in sums) / 800 == pytest.approx(22.5, abs=0.7)
+
+
+def expected_rewards(
+    scripted: ModuleType, game: Game[Any], row: str, column: str
+) -> list[tuple[float, float]]:
+    """Each round's expected rewards, exact: plays that came to the same state and memories are one."""
+    agents = scripted.seat_agents(game, {"Ada": row, "Bo": column}, 0)
+    key = {player: scripted.TurnKey(episode="0", branch="", player=player, step=0) for player in agents}
+    plays = {None: (1.0, game.initial_state(Chance(0)), agents)}
+    rounds = []
+    while game.to_move(next(iter(plays.values()))[1]):
+        following: dict[Any, Any] = {}
+        sums = [0.0, 0.0]
+        for share, state, now in plays.values():
+            lots = [
+                "AB"
+                if name == "random"
+                else scripted.answer(now[player], game.observe(state, player), key[player])
+                for player, name in (("Ada", row), ("Bo", column))
+            ]
+            for one, other in itertools.product(*lots):
+                part = share / (len(lots[0]) * len(lots[1]))
+                after, outcome = game.step(state, moves(game, Ada=one, Bo=other), Chance(0))
+                sums = [
+                    total + part * paid for total, paid in zip(sums, outcome.rewards.values(), strict=True)
+                ]
+                memories = (after, now["Ada"].provoked, now["Bo"].provoked)
+                already = following.get(memories, (0.0,))[0]
+                following[memories] = (already + part, after, {p: agent.fork() for p, agent in now.items()})
+        plays = following
+        rounds.append((sums[0], sums[1]))
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("rounds", "row", "column", "expected"),
+    [(5, "random", "random", (11.25, 11.25)), (200, "grim", "random", (597, 107))],
+)
+def test_returns_when_lots_are_drawn_for_long_then_the_exact_expectation(
+    scripted: ModuleType, rounds: int, row: str, column: str, expected: tuple[float, float]
+) -> None:
+    """MATH.md 2.1."""
+    game = make_game("iterated_matrix", num_rounds=rounds, wording="terse")
+    totals = [sum(paid) for paid in zip(*expected_rewards(scripted, game, row, column), strict=True)]
+    assert totals == pytest.approx(expected, abs=1e-9)
+
+
+LOLA = (((-1, -1), (-3, 0)), ((0, -3), (-2, -2)))
+
+
+@pytest.mark.parametrize(
+    ("payoffs", "discount", "row", "column", "expected"),
+    [
+        (None, 0.9, "always_defect", "tit_for_tat", (1.4, 0.9)),
+        (None, 0.9, "always_cooperate", "always_defect", (0, 5)),
+        (None, 0.9, "tit_for_tat", "tit_for_tat", (3, 3)),
+        (None, 0.9, "random", "random", (2.25, 2.25)),
+        (None, 0.9, "always_defect", "win_stay_lose_shift", (3.10526, 0.47368)),
+        (None, 0.9, "grim", "random", (2.72727, 1.13636)),
+        (LOLA, 0.96, "always_defect", "tit_for_tat", (-1.92, -2.04)),
+        (LOLA, 0.96, "always_cooperate", "always_defect", (-3, 0)),
+        (LOLA, 0.96, "tit_for_tat", "tit_for_tat", (-1, -1)),
+        (LOLA, 0.96, "random", "random", (-1.5, -1.5)),
+        (LOLA, 0.96, "always_defect", "always_defect", (-2, -2)),
+    ],
+)
+def test_values_when_discounted_for_ever_then_the_reference(
+    scripted: ModuleType,
+    payoffs: Any,
+    discount: float,
+    row: str,
+    column: str,
+    expected: tuple[float, float],
+) -> None:
+    """MATH.md 2.1: (1 − γ)·Σ γᵗ r; what lies beyond the last round is below 1e-6."""
+    told = {} if payoffs is None else {"preset": "custom", "payoffs": payoffs}
+    num_rounds = int(-15 / math.log(discount)) + 1
+    game = make_game("iterated_matrix", num_rounds=num_rounds, wording="terse", **told)
+    rounds = expected_rewards(scripted, game, row, column)
+    weights = [(1 - discount) * discount**t for t in range(num_rounds)]
+    value = [sum(w * r for w, r in zip(weights, each, strict=True)) for each in zip(*rounds, strict=True)]
+    assert value == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("payoffs", "name", "threshold"),
+    [(None, "grim", 1 / 2), (None, "tit_for_tat", 2 / 3), (LOLA, "tit_for_tat", 1 / 2)],
+)
+def test_cooperation_when_patient_enough_then_no_deviation_pays(
+    scripted: ModuleType, payoffs: Any, name: str, threshold: float
+) -> None:
+    """MATH.md 2.1: defecting for good, or every other round, pays below the threshold and not above it."""
+    told = {} if payoffs is None else {"preset": "custom", "payoffs": payoffs}
+    game = make_game("iterated_matrix", num_rounds=200, wording="terse", **told)
+
+    def rewards(pattern: str) -> list[float]:
+        state, paid = game.initial_state(Chance(0)), []
+        agent = scripted.seat_agents(game, {"Ada": "random", "Bo": name}, 0)["Bo"]
+        key = scripted.TurnKey(episode="0", branch="", player="Bo", step=0)
+        for label in itertools.islice(itertools.cycle(pattern), 200):
+            reply = scripted.answer(agent, game.observe(state, "Bo"), key)
+            state, outcome = game.step(state, moves(game, Ada=label, Bo=reply), Chance(0))
+            paid.append(outcome.rewards["Ada"])
+        return paid
+
+    loyal, disloyal = rewards("A"), [rewards("B"), rewards("BA")]
+    for discount, pays in ((threshold - 0.01, True), (threshold + 0.01, False)):
+        gains = [
+            sum(discount**t * (own - base) for t, (own, base) in enumerate(zip(each, loyal, strict=True)))
+            for each in disloyal
+        ]
+        assert (max(gains) > 0) == pays, gains
 
 
 def payoff(preset: str, row: int, column: int) -> tuple[float, float]:

@@ -74,6 +74,24 @@ def test_totals_when_two_play_ten_rounds_then_every_pair(
     assert tuple(swapped.values()) == pytest.approx(expected[::-1])
 
 
+@pytest.mark.parametrize(
+    ("multiplier", "like"), [(1.6, "full_contributor"), (1.0, "free_rider"), (0.5, "free_rider")]
+)
+@pytest.mark.parametrize(
+    "other", ["full_contributor", "free_rider", "conditional_contributor", "efficient_contributor"]
+)
+def test_efficient_contributor_when_it_pays_all_then_gives_all_else_nothing(
+    scripted: ModuleType, multiplier: float, like: str, other: str
+) -> None:
+    """n·e·max(1, m) is the most for all together: the yardstick is met by two of them."""
+    game = make_game("public_goods", players=("Ada", "Bo"), multiplier=multiplier)
+    paid = scripted.totals(game, {"Ada": "efficient_contributor", "Bo": other})
+    twin = like if other == "efficient_contributor" else other
+    assert paid == scripted.totals(game, {"Ada": like, "Bo": twin})
+    if other == "efficient_contributor":
+        assert sum(paid.values()) == pytest.approx(10 * 40 * max(1.0, multiplier))
+
+
 def test_totals_when_one_is_random_then_the_mean_of_his_contributions(scripted: ModuleType) -> None:
     """A random player keeps 10 of 20 on average: 20 − 10 + 0.8·10 for him, 20 + 0.8·10 for a free rider."""
     game = make_game("public_goods", players=("Ada", "Bo"), num_rounds=400)

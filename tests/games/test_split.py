@@ -61,6 +61,39 @@ def test_returns_when_strategies_meet_then_the_exact_reference(
     assert tuple(sums.values()) == pytest.approx(expected, abs=5e-5)
 
 
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ("random", (67.5, 67.5)),
+        ("greedy", (49.6843, 115.3157)),
+        ("fair", (68.3054, 74.1946)),
+        ("welfare_maximising", (75.7797, 94.6198)),
+    ],
+)
+def test_returns_when_one_is_random_then_the_exact_expectation(
+    other: str, expected: tuple[float, float]
+) -> None:
+    """MATH.md 2.3, 67.5 for two: items are independent, so the mean over one item's values and claims is enough.
+
+    Of the 36 item values of the twelve states 12 are equal, half of these at 10; the rest are 10 to one and 1 to the
+    other.
+    """
+    pairs = Counter(pair for state in states() for pair in zip(*state, strict=True))
+    assert pairs == {(1, 10): 12, (10, 1): 12, (1, 1): 6, (10, 10): 6}
+    sums = [0.0, 0.0]
+    for (own, theirs), number in pairs.items():
+        claims = {
+            "random": [*range(11)],
+            "greedy": [10],
+            "fair": [5],
+            "welfare_maximising": [5 if own == theirs else 10 * (theirs > own)],
+        }[other]
+        for one, two in product(range(11), claims):
+            for seat, points in enumerate(pay(((one,), (two,)), ((own,), (theirs,)), 10)):
+                sums[seat] += number / 12 * points / 11 / len(claims)
+    assert tuple(sums) == pytest.approx(expected, abs=5e-5)
+
+
 def test_returns_when_both_are_random_then_near_the_reference(scripted: ModuleType) -> None:
     """MATH.md 2.3: 67.5 a round."""
     game = make_game("split", wording="terse")

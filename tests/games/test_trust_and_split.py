@@ -73,6 +73,43 @@ def test_returns_when_claims_are_random_then_the_exact_reference() -> None:
     assert greedy == pytest.approx([16.5614, 38.4386], abs=5e-5)
 
 
+def paid(own: int, other: int, upper: int) -> tuple[float, float]:
+    """A round's points for two claims."""
+    game = make_game("trust_and_split", num_rounds=1, **NO_TALK)
+    rewards = game.step(start(upper), {"Ada": claim(own), "Bo": claim(other)}, Chance(0, 1))[1].rewards
+    return rewards["Ada"], rewards["Bo"]
+
+
+def test_coins_when_claims_are_random_then_four_and_a_bit() -> None:
+    """MATH.md 2.2: 4.0909 coins; the upper hand's points are ten a coin."""
+    coins = [paid(own, other, 0)[0] / 10 for own, other in product(range(11), repeat=2)]
+    assert sum(coins) / len(coins) == pytest.approx(4.0909, abs=5e-5)
+
+
+def test_returns_when_a_liar_meets_a_truster_then_all_for_him() -> None:
+    """MATH.md 2.2: who says he has the upper hand and is believed claims all: 55 : 0 over both hands."""
+    rounds = [paid(10, 0, upper) for upper in range(2)]
+    assert [sum(each) / 2 for each in zip(*rounds, strict=True)] == [55, 0]
+
+
+@pytest.mark.parametrize(("at_once", "expected"), [(False, (270.0049, 324.9512)), (True, (272.5, 300))])
+def test_returns_when_greed_is_answered_for_ever_then_the_reference(
+    at_once: bool, expected: tuple[float, float]
+) -> None:
+    """MATH.md 2.2, ten rounds against greedy: who turns greedy once a lower hand has claimed coins, or at once.
+
+    A lower hand's claim shows in rounds in which one has the upper hand oneself, every other one on average.
+    """
+    sums, trusting = [0.0, 0.0], 1.0
+    for _ in range(10):
+        for upper in range(2):
+            for share, own in ((trusting, 10 * (upper == 0)), (1 - trusting, 10)):
+                points = paid(own, 10, upper)
+                sums = [total + share * each / 2 for total, each in zip(sums, points, strict=True)]
+        trusting *= 0.0 if at_once else 0.5
+    assert sums == pytest.approx(expected, abs=5e-5)
+
+
 def test_returns_when_truth_is_told_and_believed_then_welfare_is_reached(scripted: ModuleType) -> None:
     """The last speaker knows both hands; the first learns the other's from the answer: 100 a round together."""
     game = make_game("trust_and_split", num_rounds=10)

@@ -123,7 +123,7 @@ def test_bench_when_a_path_leads_nowhere_then_one_sentence(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs TRL, in an environment of its own")
+@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs TRL: the extra 'bench'")
 def test_bench_when_trl_is_there_then_both_its_trainers_are_timed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -151,7 +151,7 @@ BRANCHES = {
         },
         {
             "game": {"kind": "trust_and_split", "wording": "terse", "num_rounds": 2},
-            "objective.kl_coefficient": 0.1,
+            "objective.kl": {"coefficient": 0.1},
         },
         {
             "agents.seats": {"Bo": "random"},

@@ -214,8 +214,12 @@ def test_settings_when_the_model_is_no_embedded_one_then_the_full_wording() -> N
     assert found.game.wording == "full"  # type: ignore[attr-defined]
 
 
+NEEDS = {"search_qa": pytest.mark.needs("bm25s")}
+"""Shipped configurations that want an extra."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(shipped_configs()))
+@pytest.mark.parametrize("name", [pytest.param(one, marks=NEEDS.get(one, ())) for one in shipped_configs()])
 def test_shipped_config_when_shrunken_then_trains_an_update(tmp_path: Path, name: str) -> None:
     """Every shipped game, trainer and layout of agents runs (B112); a folder model is stood in for."""
     from coplay.training.run import new_run

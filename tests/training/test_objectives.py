@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_fakes import distance, gradients, in_double, make_tree, play_iteration, reckon, tiny_config, tiny_run
 
+from coplay.scripts.settings import TRAINING, change_settings
 from coplay.training.epochs import read_before
 from coplay.training.importance import mean_ratios
 from coplay.training.losses import normaliser, ppo_clip
@@ -270,3 +271,28 @@ def test_settings_when_they_do_not_go_together_then_refused(
 ) -> None:
     with pytest.raises((ConfigError, ValueError), match=sentence):
         tiny_config(tmp_path, changes)
+
+
+@pytest.mark.parametrize(
+    ("flags", "objective", "estimator"),
+    [
+        ("--objective.kind ppo", "ppo", "returns"),
+        ("--estimator.kind grpo", "reinforce", "grpo"),
+        ("--estimator.kind grpo --objective.kind ppo --objective.clip-high 0.3", "ppo", "grpo"),
+    ],
+)
+def test_kind_when_changed_by_one_flag_then_the_shipped_run_keeps_what_both_kinds_have(
+    flags: str, objective: str, estimator: str
+) -> None:
+    own = TRAINING.read("dilemma_independent", [])
+    config = TRAINING.read("dilemma_independent", flags.split())
+    assert (config.objective.kind, config.estimator.kind) == (objective, estimator)
+    assert config.objective.entropy_coefficient == own.objective.entropy_coefficient
+    assert (config.estimator.discount, config.estimator.reward_scale) == (0.9, 5.0)
+    assert getattr(config.objective, "clip_high", 0.2) == (0.3 if "clip" in flags else 0.2)
+    changed = change_settings(own, [(["objective", "kl", "kind"], "k1")])
+    assert changed.objective.kl is not None and changed.objective.kl.coefficient == 0.1
+    again = change_settings(changed, [(["objective", "kl", "coefficient"], 0.5)])
+    assert again.objective.kl == changed.objective.kl.model_copy(update={"coefficient": 0.5})
+    third = change_settings(again, [(["objective", "kl", "kind"], "k2")])
+    assert third.objective.kl == again.objective.kl.model_copy(update={"kind": "k2"})

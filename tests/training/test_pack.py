@@ -24,7 +24,7 @@ from coplay.agents.trunk import Trunk
 from coplay.training import passes
 from coplay.training.critic_updates import critic_step, critic_values
 from coplay.training.draws import AllowedSets
-from coplay.training.objectives import ReinforceObjective
+from coplay.training.objectives import KlSettings, ReinforceObjective
 from coplay.training.pack import Costs, Pack, costs_of, pack
 from coplay.training.passes import ReadPlan, all_log_probs, token_passes
 from coplay.training.records import TokenBatch, ValueBatch
@@ -202,10 +202,19 @@ def random_batch(rows: Rows, luck: random.Random) -> TokenBatch:
 def step(policy: Policy, batch: TokenBatch, folder: Path, read: ReadPlan, importance: Any) -> tuple[Any, Any]:
     """Gradients and metrics of a step with everything on that moves nothing."""
     objective = ReinforceObjective(
-        largest_gap=None, importance=importance, kl_coefficient=0.2, entropy_top_k=7, normaliser="tokens"
+        largest_gap=None,
+        importance=importance,
+        kl=KlSettings(coefficient=0.2),
+        entropy_top_k=7,
+        normaliser="tokens",
     )
     plan = StepPlan(
-        lr=0.0, entropy_coefficient=0.1, gradient_clip=None, reading=read, refused=folder / "refused"
+        lr=0.0,
+        entropy_coefficient=0.1,
+        kl_coefficient=0.2,
+        gradient_clip=None,
+        reading=read,
+        refused=folder / "refused",
     )
     still = torch.optim.SGD(list(policy.named_parameters().values()), lr=0.0)
     credits = torch.linspace(-1, 2, batch.num_tokens)

@@ -16,6 +16,7 @@ from coplay.training.gradients import compare_gradients, gradient, sampling_run
 from coplay.training.inner_expectation import UnforkedTickError
 from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
+from coplay.training.objectives import KlSettings
 from coplay.training.recredit import load_iteration, recredit, recredited_rows
 
 
@@ -145,7 +146,7 @@ def test_credits_when_not_stored_then_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"shaping": ALIGNED, "objective.kl_coefficient": 0.1}, TWO | {"estimator": CRITIC}]
+    "changes", [{}, {"shaping": ALIGNED, "objective.kl": {"coefficient": 0.1}}, TWO | {"estimator": CRITIC}]
 )
 def test_gradient_when_settings_are_unchanged_then_that_of_the_run(
     tmp_path: Path, changes: dict[str, Any]
@@ -179,7 +180,7 @@ def test_gradient_when_credit_changes_sign_then_it_points_back(tmp_path: Path) -
 def test_gradient_when_a_kl_term_is_added_then_there_is_a_reference(tmp_path: Path) -> None:
     folder = finished(tmp_path, {})
     stored = load_iteration(folder, 2)
-    objective = stored.config.objective.model_copy(update={"kl_coefficient": 5.0})
+    objective = stored.config.objective.model_copy(update={"kl": KlSettings(coefficient=5.0)})
     (found,) = compare_gradients(stored, stored.config.model_copy(update={"objective": objective}), folder)
     assert found.norm != found.own_norm
     assert found.cosine is not None and found.cosine < 1

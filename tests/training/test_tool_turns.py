@@ -228,3 +228,43 @@ def test_rows_when_stored_and_read_back_then_the_same_batch(tmp_path: Path) -> N
     assert batches[0] is not None and batches[1] is not None
     assert np.array_equal(batches[0].column, batches[1].column)
     assert _lists(batches[0].allowed) == _lists(batches[1].allowed) != [None] * 3
+
+
+def test_masking_when_off_then_results_count_at_the_trainers_own_log_probs() -> None:
+    """The ablation: their cells, free, between the samples; NaN until the trainer has read them."""
+    batch = token_batch(
+        extract([tree_of(turn_of())]), policy="shared@0", trie_of=trie_of, reward_scale=1.0, tool_output=True
+    )
+    assert batch is not None
+    assert batch.targets.tolist() == [1, 2, 7, 7, 5] and batch.column.tolist() == [1, 2, 3, 4, 5]
+    assert torch.isnan(batch.behaviour).tolist() == [False, False, True, True, False]
+    assert _lists(batch.allowed) == [(1, 4, 5), (2, 3), None, None, (4, 5)]
+    masked = token_batch(extract([tree_of(turn_of())]), policy="shared@0", trie_of=trie_of, reward_scale=1.0)
+    assert masked is not None and masked.targets.tolist() == [1, 2, 5]
+
+
+@needs_search
+def test_masking_when_off_then_the_step_sees_results_at_ratio_one_and_nothing_else_changes(
+    tmp_path: Path,
+) -> None:
+    changes = {"objective": {"largest_gap": 1e-5, "mask_tool_output": False}, "storage.credits": False}
+    on, off = tiny_run(tmp_path / "on", SEARCH), tiny_run(tmp_path / "off", {**SEARCH, **changes})
+    played = {run: play_iteration(run) for run in (on, off)}
+    assert played[on].trees == played[off].trees
+    credits = {run: iteration.credit(run) for run, iteration in played.items()}
+    told = sum(
+        len(turn.segments[call.place].ids)
+        for tree in played[on].trees
+        for turn in tree.steps[0].turns
+        for call in turn.calls
+        if call.place is not None
+    )
+    assert told and credits[off].batch.num_tokens == credits[on].batch.num_tokens + told
+    results = {run: run.trainers[0].step(credits[run], update=0, folder=tmp_path) for run in (on, off)}
+    assert results[off].metrics["ratio_gap_max"] <= 1e-5
+    assert results[off].metrics["gradient_norm"] != results[on].metrics["gradient_norm"]
+
+
+def test_masking_when_off_and_credits_are_to_be_stored_then_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"storage\.credits = false"):
+        tiny_config(tmp_path, {"objective.mask_tool_output": False})

@@ -48,7 +48,7 @@ def test_micro_batch_when_it_has_no_action_token_then_it_adds_nothing_b25(
             "objective": {
                 "largest_gap": None,
                 "importance": importance,
-                "kl_coefficient": 0.1,
+                "kl": {"coefficient": 0.1},
                 "entropy_coefficient": 0.1,
             }
         },
@@ -132,7 +132,7 @@ def test_weights_when_all_rewards_are_equal_then_stay_without_a_kl_term_b63(tmp_
     run.trainers[0].step(credit, update=0, folder=tmp_path)
     after = run.policies["shared"].state()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    pulled = tiny_run(tmp_path / "b", {"objective.kl_coefficient": 0.1})
+    pulled = tiny_run(tmp_path / "b", {"objective.kl": {"coefficient": 0.1}})
     pulled.trainers[0].step(play_iteration(pulled).credit(pulled), update=0, folder=tmp_path)
     moved = pulled.policies["shared"].state()
     pulled.trainers[0].step(alike(pulled), update=1, folder=tmp_path)
@@ -194,7 +194,9 @@ def test_memory_when_two_hundred_updates_are_made_then_flat_b104(tmp_path: Path)
         "storage.every": 0,
         "storage.checkpoint_every": 1000,
     }
-    run = tiny_run(tmp_path, changes | {"objective": {"kl_coefficient": 0.1, "entropy_coefficient": 0.1}})
+    run = tiny_run(
+        tmp_path, changes | {"objective": {"kl": {"coefficient": 0.1}, "entropy_coefficient": 0.1}}
+    )
     seen: dict[int, tuple[int, int]] = {}
 
     def report(update: int, metrics: Mapping[str, float]) -> None:

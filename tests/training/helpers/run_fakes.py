@@ -19,6 +19,7 @@ from coplay.rollout_tree.plan import CollectPlan
 from coplay.rollout_tree.records import Step, Turn
 from coplay.training.config import RunConfig
 from coplay.training.extract import extract, tick_table
+from coplay.training.kl import penalise
 from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.passes import Packing, ReadPlan
 from coplay.training.records import Estimate, TickTable, TokenBatch
@@ -137,7 +138,8 @@ def reckon(run: Run, trees: list[RolloutTree], update: int = 0) -> Iteration:
     trajectories = extract(trees, branches=run.config.estimator.kind == "branches")
     table = lay_out(run, trajectories)
     reading = read_critic(run, trajectories, table)
-    found = estimate_advantages(run, table, reading, update=update)
+    penalty = penalise(run.trainers, trajectories, table)
+    found = estimate_advantages(run, table, reading, update=update, penalty=penalty)
     found = estimate_past(run, trajectories, table, found, look_beside(run, trees), update=update)
     return Iteration(
         trees=trees,
@@ -145,7 +147,7 @@ def reckon(run: Run, trees: list[RolloutTree], update: int = 0) -> Iteration:
         table=table,
         reading=reading,
         estimate=found,
-        packets=make_packets(table, found.advantages),
+        packets=make_packets(table, found.exchanged),
     )
 
 
@@ -162,6 +164,7 @@ def gradients(
     plan: dict[str, Any] = {
         "lr": 0.0,
         "entropy_coefficient": run.config.objective.entropy_coefficient.value(0),
+        "kl_coefficient": run.trainers[0].kl_coefficient,
         "gradient_clip": None,
         "reading": ReadPlan(micro_batch_tokens=micro_batch_tokens, packing=packing),
         "refused": folder / "refused.safetensors",

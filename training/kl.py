@@ -1,0 +1,103 @@
+"""KL in the rewards, and the controller of its coefficient: what a player pays for leaving a frozen policy.
+
+A KL term in the loss is `terms.regularisers`; the estimators are in `losses`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coplay.rollout_tree import Trajectory
+from coplay.training.losses import KL_ESTIMATORS
+from coplay.training.masked import masked_mean, segment_sum
+from coplay.training.objectives import AdaptiveKl, KlSettings
+from coplay.training.passes import all_log_probs, reading_of, token_passes
+from coplay.training.records import TickTable
+from coplay.training.trainer import Done, Trainer
+
+LARGEST_STEP = 0.2
+"""Share of the coefficient that one horizon of trajectories may move it by (Ziegler et al. 2019)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlPenalty:
+    """What an iteration's rewards are lowered by."""
+
+    ticks: Tensor
+    """(B, S) in scaled reward units: coefficient times the KL of the player's sampled tokens, summed by tick."""
+    means: Mapping[str, float]
+    """By policy: mean KL of a token."""
+    metrics: Mapping[str, float]
+
+
+def adapt_coefficient(coefficient: float, kl: float, *, target: float, horizon: float, count: float) -> float:
+    """κ (1 + clip(KL / target − 1, −0.2, 0.2) n / horizon) (Ziegler et al. 2019, arXiv 1909.08593).
+
+    Args:
+        coefficient: κ.
+        kl: as measured.
+        target: KL to steer towards.
+        horizon: in what n counts.
+        count: n, how many it was measured on.
+    """
+    error = max(-LARGEST_STEP, min(LARGEST_STEP, kl / target - 1))
+    return coefficient * (1 + error * count / horizon)
+
+
+def penalise(
+    trainers: Sequence[Trainer], trajectories: Sequence[Trajectory], table: TickTable
+) -> KlPenalty | None:
+    """Measure what rewards are lowered by, with the weights before the update; None where no reward is."""
+    if not trainers or trainers[0].config.objective.kl_in_reward is None:
+        return None
+    ticks = torch.zeros_like(table.rewards)
+    means: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    for trainer in trainers:
+        found = _token_kl(trainer, trajectories, table)
+        if found is None:
+            continue
+        kl, cells = found
+        name = trainer.policy.name
+        sums = segment_sum(kl.double(), cells, ticks.numel()).reshape(ticks.shape)
+        ticks = ticks + trainer.kl_coefficient * sums.to(ticks)
+        means[name] = float(masked_mean(kl, None))
+        metrics[f"policy/{name}/kl"] = means[name]
+    return KlPenalty(ticks=ticks, means=means, metrics=metrics)
+
+
+def _token_kl(
+    trainer: Trainer, trajectories: Sequence[Trajectory], table: TickTable
+) -> tuple[Tensor, Tensor] | None:
+    """(N,) KL of a policy's action tokens, and the cell of the tick table each is in; None without any."""
+    batch, policy, settings = trainer.batch(trajectories, table), trainer.policy, trainer.config.objective
+    kl: KlSettings | None = settings.kl_in_reward
+    if batch is None or kl is None:
+        return None
+    reading = reading_of(trainer.config.update)
+    passes = token_passes(batch, policy, reading)
+    log_probs = all_log_probs(policy, passes, reading)
+    with policy.reference():
+        reference = all_log_probs(policy, passes, reading)
+    values = KL_ESTIMATORS[kl.kind](log_probs, reference, drop_likelier=kl.drop_likelier)
+    return values.cpu(), batch.path * table.mask.shape[1] + batch.tick
+
+
+def adapt(trainers: Sequence[Trainer], done: Mapping[str, Done], penalty: KlPenalty | None) -> None:
+    """Let adaptive coefficients follow what was measured; a policy that did not move keeps its own."""
+    for trainer in trainers:
+        settings, name = trainer.config.objective.kl, trainer.policy.name
+        if settings is None or not isinstance(settings.controller, AdaptiveKl) or name not in done:
+            continue
+        metrics = done[name].result.metrics
+        if metrics.get("frozen"):
+            continue
+        trainer.kl_coefficient = adapt_coefficient(
+            trainer.kl_coefficient,
+            metrics["kl"] if penalty is None else penalty.means[name],
+            target=settings.controller.target,
+            horizon=settings.controller.horizon,
+            count=metrics["trajectories"],
+        )
