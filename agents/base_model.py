@@ -12,7 +12,7 @@ from coplay.agents.adapters import SharedAdapters, enable_checkpointing, forked_
 from coplay.agents.chat import ChatFormat
 from coplay.agents.embedded_tokenizer import embedded_tokenizer
 from coplay.agents.linear import speed_up
-from coplay.agents.settings import EmbeddedModel, FolderModel, ModelSettings
+from coplay.agents.settings import EmbeddedModel, FolderModel, LanguageModelSettings
 from coplay.agents.tree_attention import read_by_blocks
 from coplay.games.chance import derive_seed
 
@@ -29,7 +29,7 @@ class BaseModel:
     chat: ChatFormat
     digest: str
     """Of the tokenizer that ids belong to."""
-    settings: ModelSettings
+    settings: LanguageModelSettings
     adapters: SharedAdapters = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class BaseModel:
         return twin
 
 
-def load_base(settings: ModelSettings, *, seed: int) -> BaseModel:
+def load_base(settings: LanguageModelSettings, *, seed: int) -> BaseModel:
     """Make or load the base model; the embedded one is a function of `seed`. Global luck is left alone.
 
     Raises:

@@ -12,17 +12,18 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from coplay.agents.base import AgentFactory, Desk
-from coplay.agents.base_model import load_base
+from coplay.agents.building import make_base, make_policies
 from coplay.agents.chat import ChatFormat
 from coplay.agents.constraint import build_trie
 from coplay.agents.desk import make_desk
 from coplay.agents.engine import SampleRequest
 from coplay.agents.language import SamplingSettings, language_agent_factory
 from coplay.agents.local_engine import LocalEngine
-from coplay.agents.policy import Policy, build_policies
+from coplay.agents.policy import Policy
 from coplay.agents.runs import Iteration, find_checkpoint, policy_of, read_config
 from coplay.agents.settings import ModelSettings, PolicySettings, at_temperature
 from coplay.agents.tool_settings import ToolSettings
+from coplay.games import Game, make_game
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +115,13 @@ def load_agent(run: str | Path, player: str, *, iteration: Iteration = None) -> 
     agents: dict[str, Any] = config["agents"]
     model: ModelSettings = TypeAdapter(ModelSettings).validate_python(agents["model"])
     settings = PolicySettings.model_validate({**agents["policies"][name], "trained": False, "start": None})
-    base = load_base(model, seed=config["seed"])
-    policies = build_policies(base, {name: settings}, seed=config["seed"], keep_reference=False)
+
+    def game() -> Game[Any]:
+        rules: dict[str, Any] = config["game"]
+        return make_game(rules["kind"], **{field: value for field, value in rules.items() if field != "kind"})
+
+    base = make_base(model, game=game, seed=config["seed"])
+    policies = make_policies(base, {name: settings}, seed=config["seed"], keep_reference=False)
     policies[name].load(checkpoint.policy(name))
     policies[name].version = checkpoint.version(name)
     return LoadedAgent(

@@ -83,6 +83,10 @@ def _situation(
 ) -> Situation:
     """Read what is new, after what was read and replied before."""
     chat = policy.chat
+    if decision.observation.tools is not None:
+        raise UnlistedRepliesError(
+            f"the game offers tools to {decision.player!r}, whose calls are no listed replies; expected a game without"
+        )
     trie = chat.trie(decision.observation.grammar)
     assert trie is not None, "a tree lists its moves"
     replies = {reply: _path(trie, chat.encode_label(reply), chat.stop_ids[0]) for reply in decision.moves}

@@ -57,9 +57,20 @@ class FolderModel(Settings):
     """Trade time for memory in the training step."""
 
 
+class TabularModel(Settings):
+    """No model: a table with a logit for each next token in each situation of a game small enough to enumerate."""
+
+    kind: Literal["tabular"] = "tabular"
+    max_nodes: int = Field(300_000, ge=1)
+    """Most nodes of the game's tree; a larger game is refused."""
+
+
 ModelSettings = Annotated[
-    Annotated[EmbeddedModel | FolderModel, Field(discriminator="kind")], default_kind("embedded")
+    Annotated[EmbeddedModel | FolderModel | TabularModel, Field(discriminator="kind")],
+    default_kind("embedded"),
 ]
+LanguageModelSettings = EmbeddedModel | FolderModel
+"""Those that read any text."""
 
 
 class LoraWeights(Settings):

@@ -4,30 +4,29 @@ They take the road of every other policy: a decoder whose hidden state at a posi
 read so far, under the same engine, agents, rows and steps. What a player may have read is enumerated beforehand.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn import functional
 
+from coplay.agents.adapters import fill
 from coplay.agents.chat import ChatFormat
 from coplay.agents.constraint import TokenTrie
 from coplay.agents.embedded_tokenizer import embedded_tokenizer
 from coplay.agents.policy import Policy
+from coplay.agents.tabular_decoder import TabularDecoder, Tokens
 from coplay.agents.trunk import Trunk
 from coplay.agents.weights import Network, read_tensors
 from coplay.games.game_tree import Decision, GameTree, Information
 from coplay.games.solve import Strategy
 
 TABLE_FILE = "table.safetensors"
-ROOT, LOST = 0, 1
-"""States of the reader: nothing read yet; something read that the table does not know."""
-Tokens = tuple[int, ...]
 
 
 class TabularError(ValueError):
@@ -44,90 +43,6 @@ class Situation:
     trie: TokenTrie
 
 
-class TabularDecoder(nn.Module):
-    """Reads tokens and looks up a row of logits, one for each action token; NaN wherever nothing is to be chosen.
-
-    NaN on purpose: sampler and trainer refuse scores that are not finite, so a context that was not enumerated is
-    found out and not played by a table of zeros.
-    """
-
-    def __init__(self, contexts: tuple[Tokens, ...], num_actions: int, vocabulary: int) -> None:
-        super().__init__()
-        following: list[dict[int, int]] = [{}, {}]
-        rows = [len(contexts)] * 2
-        for row, context in enumerate(contexts):
-            state = ROOT
-            for token in context:
-                if token not in following[state]:
-                    following[state][token] = len(following)
-                    following.append({})
-                    rows.append(len(contexts))
-                state = following[state][token]
-            rows[state] = row
-        moves = torch.full((len(following), vocabulary), LOST, dtype=torch.int32)
-        for state, nexts in enumerate(following):
-            for token, after in nexts.items():
-                moves[state, token] = after
-        self.config = SimpleNamespace(
-            hidden_size=num_actions,
-            num_hidden_layers=1,
-            num_attention_heads=1,
-            head_dim=1,
-            _attn_implementation="eager",
-        )
-        """What a transformer's would say: one cached number a token, masks understood."""
-        self.register_buffer("moves", moves)
-        self.register_buffer("rows", torch.tensor(rows))
-        self.register_buffer("nowhere", torch.full((1, num_actions), torch.nan))
-        self.logits = nn.Parameter(torch.zeros(len(contexts), num_actions))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the logits."""
-        return self.logits.dtype
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        position_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        use_cache: bool = False,
-        past_key_values: Any = None,
-    ) -> SimpleNamespace:
-        """Rows of logits (B, T, A) as `last_hidden_state`, as a decoder gives hidden states.
-
-        The cache holds what was read: token ids as keys. A mask says which tokens precede which (packed rows).
-        """
-        if past_key_values is None:
-            states = self._walk(input_ids, attention_mask)
-        else:
-            assert position_ids is not None
-            ids = input_ids[:, None, :, None]
-            read, _ = past_key_values.update(ids, ids, 0)
-            states = self._walk(read[:, 0, :, 0], None).gather(1, position_ids.expand(input_ids.shape))
-        table = torch.cat((self.logits, self._buffer("nowhere")))
-        return SimpleNamespace(last_hidden_state=functional.embedding(self._buffer("rows")[states], table))
-
-    def _walk(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, T) the reader's state after each token: its predecessor's, moved on."""
-        num_rows, length = ids.shape
-        moves = self._buffer("moves")
-        states = torch.full((num_rows, length + 1), ROOT, dtype=torch.int64, device=ids.device)
-        before = torch.arange(length, device=ids.device).expand(num_rows, length)
-        if mask is not None:
-            seen = mask.expand(num_rows, 1, length, length)[:, 0] & torch.ones(length, length).tril(-1).bool()
-            places = torch.arange(1, length + 1, device=ids.device)
-            before = (seen * places).amax(-1)
-        for place in range(length):
-            known = states.gather(1, before[:, place : place + 1])[:, 0]
-            states[:, place + 1] = moves[known, ids[:, place]]
-        return states[:, 1:]
-
-    def _buffer(self, name: str) -> Tensor:
-        found: Tensor = self.get_buffer(name)
-        return found
-
-
 class TabularWeights:
     """The table, and which of its cells stand for which reply to which information."""
 
@@ -141,6 +56,9 @@ class TabularWeights:
                 actions.update(situation.trie.allowed[node])
         self.rows = {context: row for row, context in enumerate(contexts)}
         self.columns = {token: column for column, token in enumerate(sorted(actions))}
+        told = repr((tuple(contexts), tuple(self.columns)))
+        self.digest = hashlib.sha256(told.encode()).hexdigest()
+        """Of what rows and columns stand for."""
         self.decoder = TabularDecoder(tuple(contexts), len(self.columns), vocabulary)
         self.network = self._network(self.decoder)
 
@@ -168,15 +86,29 @@ class TabularWeights:
         return self._network(twin)
 
     def save(self, folder: Path) -> None:
-        """Write the table."""
+        """Write the table, and which situations it is of."""
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({"logits": self.decoder.logits.detach().cpu().contiguous()}, folder / TABLE_FILE)
+        table = {"logits": self.decoder.logits.detach().cpu().contiguous()}
+        save_file(table, folder / TABLE_FILE, metadata={"situations": self.digest})
 
     def read(self, folder: Path) -> dict[str, Tensor]:
-        """The table that `save` wrote."""
-        if not (folder / TABLE_FILE).is_file():
+        """The table that `save` wrote.
+
+        Raises:
+            ValueError: if the folder holds none, or one of other situations.
+        """
+        path = folder / TABLE_FILE
+        if not path.is_file():
             raise ValueError(f"{str(folder)!r} holds no table; expected a file {TABLE_FILE!r}")
-        return read_tensors(folder / TABLE_FILE)
+        found = read_tensors(path)
+        with safe_open(path, framework="pt") as opened:
+            known = (opened.metadata() or {}).get("situations")
+        if known != self.digest:
+            raise ValueError(
+                f"the table in {str(folder)!r} is of other situations; expected one of the same game, under the same"
+                " parameters and wording"
+            )
+        return found
 
     def cells(self, player: str, information: Information, reply: str) -> Iterator[tuple[int, Tensor, int]]:
         """Of each choice on the way to a reply: row, the columns that were possible, and the place of the taken one.
@@ -206,6 +138,7 @@ def tabular_policy(
     players: tuple[str, ...] | None = None,
     trained: bool = True,
     keep_reference: bool = False,
+    start: Path | None = None,
 ) -> Policy:
     """A uniform policy that can play these players of an enumerated game, by the embedded tokenizer, at temperature 1.
 
@@ -216,13 +149,15 @@ def tabular_policy(
         tree: of the game, with perfect recall.
         players: None: all.
         trained: whether the table may move.
-        keep_reference: whether to keep a frozen copy for a KL term.
+        keep_reference: whether to keep a frozen copy, as it starts, for a KL term.
+        start: a folder with a saved table to start from; None: uniform.
 
     Raises:
         TabularError: if a reply's tokens begin another's.
+        ValueError: if the saved table is none, or of other situations.
     """
     tokenizer: Any = embedded_tokenizer()
-    chat = ChatFormat(tokenizer, stop_ids=(), max_positions=1 << 16)
+    chat = tabular_chat(tokenizer)
     seats = tree.players if players is None else players
     found = {
         (node.player, node.information): _situation(chat, node)
@@ -230,8 +165,15 @@ def tabular_policy(
         if isinstance(node, Decision) and node.player in seats
     }
     weights = TabularWeights(found, len(tokenizer))
+    if start is not None:
+        fill(weights.tensors(), weights.read(start), whose=f"policy {name!r}")
     reference = weights.reference() if keep_reference else None
     return Policy(name=name, weights=weights, chat=chat, trained=trained, reference=reference)
+
+
+def tabular_chat(tokenizer: Any) -> ChatFormat:
+    """How tables read dialogues: as the embedded model does, of any length."""
+    return ChatFormat(tokenizer, stop_ids=(), max_positions=1 << 16)
 
 
 def tabular_strategy(policy: Policy) -> Strategy:
@@ -258,6 +200,10 @@ def tabular_strategy(policy: Policy) -> Strategy:
 
 def _situation(chat: ChatFormat, node: Decision) -> Situation:
     """The tokens that a player has read when he decides, as his transcript has them."""
+    if node.observation.tools is not None:
+        raise TabularError(
+            f"the game offers tools to {node.player!r}, whose calls no table knows; expected a game without"
+        )
     trie = chat.trie(node.observation.grammar)
     assert trie is not None
     labels = {reply: chat.encode_label(reply) for reply in node.moves}

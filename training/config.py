@@ -33,13 +33,14 @@ from coplay.training.schemes import (
     critic_learning,
 )
 from coplay.training.seats import check_anchors, check_policy_names, check_seats
+from coplay.training.tabular import check_table_run, check_tables
 
 
 class AgentsSettings(Settings):
     """Who plays: one base model, policies over it, and which of them (or which other agent) holds each seat."""
 
     model: ModelSettings = EmbeddedModel()
-    """The base model that all adapters share."""
+    """The base model that all adapters share; `tabular`: none, but a table for each policy, in a small game."""
     policies: dict[str, PolicySettings] = Field(
         default_factory=lambda: {"shared": PolicySettings()}, min_length=1
     )
@@ -53,6 +54,7 @@ class AgentsSettings(Settings):
 
     @model_validator(mode="after")
     def _check_types(self) -> "AgentsSettings":
+        check_tables(self.model, self.policies, self.sampling, self.tools)
         if isinstance(self.model, FolderModel) and self.model.dtype == "bfloat16":
             for name, policy in self.policies.items():
                 if policy.trained and policy.weights.kind == "full":
@@ -262,6 +264,8 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _check_updates(self) -> "RunConfig":
         check_updates(self.update, self.objective, self.estimator, self.shaping)
+        others = {"mixture": self.mixture, "evaluate.held_out": self.evaluate.held_out}
+        check_table_run(self.agents.model, self.estimator, games=others, precision=self.update.precision)
         return self
 
     def make_game(self) -> Game[Any]:

@@ -10,13 +10,13 @@ import torch
 from pydantic import ValidationError
 
 from coplay.agents.base import AgentFactory
-from coplay.agents.base_model import BaseModel, load_base
-from coplay.agents.critic import Critic, build_critic
+from coplay.agents.building import Base, make_base, make_critic, make_policies
+from coplay.agents.critic import Critic
 from coplay.agents.desk import make_desk
 from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
-from coplay.agents.policy import Policy, build_policies
+from coplay.agents.policy import Policy
 from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
 from coplay.agents.settings import at_temperature
 from coplay.games import Chance, Game, Mixture, Observation
@@ -60,14 +60,14 @@ class Run:
         for variant in config.make_mixture().variants:
             check_critic(variant.game, config)
         needs_reference = config.objective.needs_reference
-        self.base: BaseModel = load_base(config.agents.model, seed=config.seed)
+        self.base: Base = make_base(config.agents.model, game=lambda: self.game, seed=config.seed)
         self.mixture: Mixture = config.make_mixture().fitted(self._num_tokens)
         """What is played, without what is too long for its parameters in this model's tokens."""
         self.exams: tuple[Exam, ...] = tuple(
             [exam._replace(games=exam.games.fitted(self._num_tokens)) for exam in config.exams()]
         )
         self.data = read_data(self.mixture, self.exams)
-        self.policies: dict[str, Policy] = build_policies(
+        self.policies: dict[str, Policy] = make_policies(
             self.base,
             config.agents.policies,
             seed=config.seed,
@@ -76,7 +76,7 @@ class Run:
         self.critic: Critic | None = None
         self.critic_optimizer: torch.optim.Optimizer | None = None
         if critic_learning(config.estimator) is not None:
-            self.critic = build_critic(self.base, seed=config.seed)
+            self.critic = make_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
         self.engine = LocalEngine(self.policies)
         self.tools = make_desk(config.agents.tools)
