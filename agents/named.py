@@ -31,7 +31,7 @@ LIBRARIES: dict[str, AgentLibrary] = {
     "negmas": AgentLibrary(
         module="coplay.agents.negmas_negotiators",
         factory="negmas_agent",
-        games=frozenset({"alternating_offers", "ultimatum"}),
+        games=frozenset({"alternating_offers", "bargaining", "ultimatum"}),
     ),
 }
 

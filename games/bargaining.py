@@ -158,6 +158,8 @@ class Bargaining(Game[BargainingState]):
             "phase": "message" if speaks else "proposal",
             "round": view.number,
             "num_rounds": self.parameters.num_rounds,
+            "turn": state.turn,
+            "max_turns": self.parameters.max_turns,
             "counts": self._named(state.counts),
             "values": self._named(view.values),
             "heard": heard,

@@ -10,6 +10,7 @@ from coplay.agents.base import CallOutcome, Finish, Reply, Sampling, Segment, To
 from coplay.games import GameSpec, Grammar, Observation, StepOutcome
 from coplay.games.tools import Tools
 from coplay.rollout_tree.json_text import plain
+from coplay.rollout_tree.records import SCORES
 
 _FINISHES = frozenset(get_args(Finish))
 _OUTCOMES = get_args(CallOutcome)
@@ -138,6 +139,10 @@ def check_outcome(outcome: StepOutcome, spec: GameSpec) -> None:
         raise TypeError(f"step gave terminated, truncated, round_ended = {flags!r}; expected True or False")
     if not _is_mapping(outcome.info):
         raise TypeError(f"step gave the info {outcome.info!r}; expected a mapping by name")
+    if SCORES in outcome.info:
+        raise ValueError(
+            f"step gave info named {SCORES!r}, where a reward model's scores stand; expected another name"
+        )
 
 
 def _is_mapping(value: object) -> bool:

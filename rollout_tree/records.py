@@ -8,6 +8,8 @@ from coplay.agents.base import Finish, Sampling, Segment, ToolCall
 from coplay.games import Action, Malformed, Observation
 
 SCHEMA_VERSION = 1
+SCORES = "reward_model"
+"""In a step's info: player -> what a reward model adds to his reward of that step, in raw units."""
 
 Status = Literal["running", "terminated", "truncated", "failed"]
 """How the game stands after a step; `failed` marks the step of a branch that could not be played."""

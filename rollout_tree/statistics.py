@@ -114,6 +114,7 @@ def behaviour_rates(trees: Iterable[RolloutTree]) -> dict[str, float]:
 
     `malformed/PLAYER` and `malformed/PLAYER/REASON`: share of his turns, every reason with its own key (B36);
     `retries/PLAYER`: turns asked again, an episode; `reply_tokens/PLAYER`: sampled tokens a reply;
+    `turns/PLAYER` and, of them, `valid_moves/PLAYER`: an episode; `finished`: share of episodes that the game ended;
     `contexts/PLAYER`: contexts begun, an episode (more than one where a full one was left behind, rule 13);
     `cooperation/PLAYER`: share of steps in which he cooperated, in games whose info has `cooperated`;
     `claim/PLAYER[/ITEM]`: mean claim, in games whose info has `claims`.
@@ -123,7 +124,7 @@ def behaviour_rates(trees: Iterable[RolloutTree]) -> dict[str, float]:
 
 def behaviour_of(line: Line) -> dict[str, float]:
     """`behaviour_rates` of one episode."""
-    numbers: dict[str, float] = {}
+    numbers = {"finished": float(line.steps[-1].status == "terminated")} if line.steps else {}
     for player, turns in line.turns.items():
         if turns:
             numbers |= _replies_of(player, turns)
@@ -135,6 +136,8 @@ def _replies_of(player: str, turns: Sequence[Turn]) -> dict[str, float]:
     numbers = {f"malformed/{player}": len(reasons) / len(turns)}
     for reason in REASONS:
         numbers[f"malformed/{player}/{reason}"] = reasons.count(reason) / len(turns)  # type: ignore[arg-type]
+    numbers[f"turns/{player}"] = float(len(turns))
+    numbers[f"valid_moves/{player}"] = float(len(turns) - len(reasons))
     numbers[f"retries/{player}"] = sum([turn.attempt > 0 for turn in turns])
     lengths = [sum([len(s.ids) for s in turn.segments if s.sampled]) for turn in turns if turn.segments]
     if lengths:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from coplay.agents.base import Segment
 from coplay.rollout_tree.paths import branch_steps, forks, main_line
-from coplay.rollout_tree.records import RolloutTree, Step, Turn
+from coplay.rollout_tree.records import SCORES, RolloutTree, Step, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ def _along(
 
 
 def _rewards(tree: RolloutTree, path: tuple[Step, ...], num_ticks: int) -> NDArray[np.float64]:
-    """Raw rewards per tick and player, (num_ticks, num_players)."""
+    """Raw rewards per tick and player, with what a reward model added, (num_ticks, num_players)."""
     rewards = np.zeros((num_ticks, len(tree.seats)))
     if path:
         ticks = np.array([step.tick for step in path])
@@ -167,6 +167,10 @@ def _rewards(tree: RolloutTree, path: tuple[Step, ...], num_ticks: int) -> NDArr
             )
         raw = np.array([[step.rewards[player] for player in tree.seats] for step in path], dtype=np.float64)
         np.add.at(rewards, ticks, raw)
+        for step in path:
+            if SCORES in step.info:
+                scores = step.info[SCORES]
+                rewards[step.tick] += [scores.get(player, 0.0) for player in tree.seats]
     return rewards
 
 

@@ -80,7 +80,6 @@ PARTS: dict[str, tuple[str, ...]] = {
     "metrics": (
         "training.loop:iteration_metrics",
         "training.metrics:MetricsFile.append",
-        "training.trainer:Trainer._credit_metrics",
         "training.updates:step_metrics",
     ),
     "loop": (),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from coplay.agents.runs import find_run
+from coplay.agents.runs import find_run, read_object
 from coplay.scripts.progress import Progress
 from coplay.scripts.settings import DEFAULT_CONFIG, OTHER_CONFIG, read_settings, shipped_configs
 from coplay.training.config import RunConfig
@@ -98,12 +98,14 @@ def _train(run: "Run") -> int:
     from coplay.training.lock import sole_writer
     from coplay.training.loop import train
     from coplay.training.reply_budget import too_long_replies
+    from coplay.training.timing import BENCHMARK, benchmark_lines
     from coplay.training.tracking import Trackers
 
     config = run.config
     title = f"{config.name} (seed {config.seed})"
     players = run.game.spec.players
     progress = Progress(title, num_updates=config.update.num_updates, players=players, first=run.state.update)
+    first = run.state.update
     if (warning := too_long_replies(run)) is not None:
         sys.stderr.write(f"warning: {safe_text(warning)}\n")
     trackers = Trackers(run)
@@ -120,7 +122,9 @@ def _train(run: "Run") -> int:
             )
         train(run, report)
         page = write_report(run.folder)
-    sys.stderr.write(f"run folder: {run.folder}\nto look at: {page}\n")
+    told = benchmark_lines(read_object(run.folder / BENCHMARK)) if run.state.update > first else ()
+    lines = [*told, f"run folder: {run.folder}", f"to look at: {page}"]
+    sys.stderr.write("\n".join(lines) + "\n")
     return 0
 
 

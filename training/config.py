@@ -20,6 +20,7 @@ from coplay.training.evaluate_settings import EvaluateSettings, check_best
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import Exam, HasChance, MixtureEntry, exams, make_mixture, read_game
 from coplay.training.objectives import ObjectiveSettings, ReinforceObjective
+from coplay.training.reward_model_settings import RewardModelSettings, check_reward_model
 from coplay.training.schedules import Constant, LearningRate
 from coplay.training.schemes import (
     AdvantageAlignment,
@@ -214,6 +215,8 @@ class RunConfig(Settings):
     update: UpdateSettings = UpdateSettings()
     storage: StorageSettings = StorageSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
+    reward_model: RewardModelSettings | None = None
+    """A model whose scores of conversations are added to rewards; None: none."""
 
     @field_validator("game", mode="before")
     @classmethod
@@ -240,6 +243,7 @@ class RunConfig(Settings):
 
     @model_validator(mode="after")
     def _check_branching(self) -> "RunConfig":
+        check_reward_model(self.reward_model, self.collect.branching, self.make_game().spec.players)
         check_branching(
             self.collect.branching,
             self.estimator,

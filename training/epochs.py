@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from coplay.agents.policy import Policy
+from coplay.training.alignment import check_gap
 from coplay.training.mini_batches import Dealing, deal
 from coplay.training.objectives import ObjectiveSettings
 from coplay.training.passes import score_pass, token_passes
 from coplay.training.records import TokenBatch, UpdateResult
 from coplay.training.step_metrics import update_metrics
 from coplay.training.terms import Before, read_reference, weights_of
-from coplay.training.updates import StepPlan, check_gap, policy_step
+from coplay.training.updates import StepPlan, policy_step
 
 
 def policy_update(
@@ -39,7 +40,7 @@ def policy_update(
     if dealing.single or plan.frozen:
         return policy_step(policy, optimizer, batch, credits, settings, plan)
     before = read_before(policy, batch, settings, plan)
-    check_gap(policy, batch, before.log_probs, settings.largest_gap)
+    check_gap(policy.label, batch.behaviour, before.log_probs, settings.largest_gap)
     steps: list[UpdateResult] = []
     for part in deal(dealing, batch.path, batch.owners):
         chosen = part.places

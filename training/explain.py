@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 from coplay.games.names import nearest
 from coplay.rollout_tree import RolloutTree, Step, Trajectory, Turn
+from coplay.rollout_tree.paths import branch_paths
 from coplay.rollout_tree.plan import episode_name, parse_episode
+from coplay.rollout_tree.records import SCORES
 from coplay.training.explain_branches import branch_parts
 from coplay.training.explain_parts import (
     after_of,
@@ -124,8 +126,20 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
         visitation=config.estimator.discount**tick if trained and config.objective.visitation else 1.0,
         tokens=_tokens(stored, trajectory, number),
         scaled=scaled_of(result, row, tick),
+        scores=_scores(tree, key, config.estimator.reward_scale),
     )
     return with_texts(stored.trees, found)
+
+
+def _scores(tree: RolloutTree, key: PathKey, reward_scale: float) -> dict[int, float]:
+    """What a reward model added along a path, by tick, scaled."""
+    if not any(SCORES in step.info for step in tree.steps):
+        return {}
+    found: dict[int, float] = {}
+    for step in branch_paths(tree)[key.branch]:
+        if key.player in step.info.get(SCORES, {}):
+            found[step.tick] = found.get(step.tick, 0.0) + step.info[SCORES][key.player] / reward_scale
+    return found
 
 
 def _find_tree(stored: StoredIteration, episode: str) -> RolloutTree:

@@ -1,7 +1,8 @@
 """What one turn's credit is made of: records whose parts add up to the number the turn was trained with."""
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 
@@ -206,6 +207,8 @@ class Explanation:
     """Empty if nothing was sampled or trained."""
     scaled: Normalising | None = None
     """With GRPO, of the advantage by its group's deviation."""
+    scores: Mapping[int, float] = field(default_factory=dict)
+    """Tick -> what a reward model added to the reward, on the own path."""
 
     @property
     def returns(self) -> float:
@@ -226,7 +229,7 @@ class Explanation:
         if self.errors:
             parts = [Part(what=f"surprise of tick {e.tick}", amount=e.product) for e in self.errors]
         else:
-            parts = [Part(what=f"reward of tick {r.tick}", amount=r.product) for r in self.rewards]
+            parts = [part for reward in self.rewards for part in self._of_reward(reward)]
             parts += [Part(what=f"branch {one.branch}", amount=one.product) for one in self.lines]
             parts += [Part(what=f"value at tick {one.tick}", amount=one.product) for one in self.beyond]
             parts.append(Part(what="baseline", amount=-self.baseline.amount))
@@ -243,6 +246,13 @@ class Explanation:
             so_far = math.fsum(part.amount for part in parts)
             parts.append(Part(what="weight of late ticks", amount=(self.visitation - 1) * so_far))
         return tuple(parts)
+
+    def _of_reward(self, term: Term) -> Iterator[Part]:
+        """The game's part of a tick's reward, and a reward model's."""
+        scored = term.weight * self.scores.get(term.tick, 0.0)
+        yield Part(what=f"reward of tick {term.tick}", amount=term.product - scored)
+        if term.tick in self.scores:
+            yield Part(what=f"reward model at tick {term.tick}", amount=scored)
 
     @property
     def credit(self) -> float:

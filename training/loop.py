@@ -3,10 +3,16 @@
 from coplay.training.extract import extract
 from coplay.training.kl import adapt, penalise
 from coplay.training.packets import make_packets
-from coplay.training.record import Report, advance, evaluate_run, iteration_metrics, store_rollouts
+from coplay.training.record import (
+    Report,
+    advance,
+    evaluate_run,
+    iteration_metrics,
+    store_rollouts,
+    write_json,
+)
 from coplay.training.run import Run
 from coplay.training.stages import (
-    Clock,
     collect_rollouts,
     estimate_advantages,
     estimate_past,
@@ -18,12 +24,13 @@ from coplay.training.stages import (
     update_critic,
     update_policies,
 )
+from coplay.training.timing import BENCHMARK, Benchmark, Clock, count_tokens
 
 
 @seldom_collecting()
 def train(run: Run, report: Report) -> None:
     """Train until the configured number of updates is done; `report` hears each update's metrics."""
-    metrics = run.metrics_file()
+    metrics, benchmark = run.metrics_file(), Benchmark()
     if run.config.evaluate.every and run.config.evaluate.before and run.state.update == 0:
         evaluate_run(run)
         run.save()
@@ -50,7 +57,13 @@ def train(run: Run, report: Report) -> None:
 
         store_rollouts(run, update, trees, table, advantages, done, reading.values, beside)
         clock.lap("record")
-        values = iteration_metrics(run, trees, table, advantages, done) | critic_metrics | clock.metrics()
+        tokens = count_tokens(trees)
+        values = (
+            iteration_metrics(run, trees, table, advantages, done) | critic_metrics | clock.metrics(tokens)
+        )
         metrics.append(update, values)
         advance(run, advantages)
+        benchmark.note(update, values, tokens)
         report(update, values)
+    if told := benchmark.told():
+        write_json(run.folder, BENCHMARK, told)

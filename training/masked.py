@@ -4,6 +4,8 @@ A masked cell is invisible (law 3): what it holds, even NaN or infinity, reaches
 Nothing else in `coplay.training` sums, averages or normalises over cells.
 """
 
+from dataclasses import dataclass, fields
+
 import torch
 from torch import Tensor
 
@@ -166,3 +168,43 @@ def segment_largest(x: Tensor, segments: Tensor, num_segments: int, mask: Tensor
     sizes = keep(x, mask).abs()
     places = segments.reshape(-1, *(1,) * (x.dim() - 1)).expand_as(sizes)
     return zeros.scatter_reduce(0, places, sizes, "amax")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How the included cells of each of G segments lie; NaN where a segment has none, all (G,) float64."""
+
+    mean: Tensor
+    max: Tensor
+    min: Tensor
+    deviation: Tensor
+    """Sample standard deviation; 0 for a single cell."""
+
+    def told(self, place: int, prefix: str) -> dict[str, Tensor]:
+        """The numbers of one segment, as `prefix` and `mean`, `max`, `min`, `deviation`."""
+        return {f"{prefix}{one.name}": getattr(self, one.name)[place] for one in fields(self)}
+
+
+def segment_spread(x: Tensor, segments: Tensor, num_segments: int, mask: Tensor | None = None) -> Spread:
+    """Mean, largest, smallest and deviation of each segment's included cells, by id and not by position (law 5).
+
+    Args:
+        x: (N,).
+        segments: (N,) long, in [0, num_segments).
+        num_segments: number of segments G.
+        mask: (N,) bool; None includes everything.
+    """
+    if mask is not None:
+        x, segments = x[mask], segments[mask]
+    x = x.double()
+    counts = segment_sum(torch.ones_like(x), segments, num_segments)  # (G,)
+    mean = segment_sum(x, segments, num_segments) / counts
+    squares = segment_sum((x - mean[segments]).square(), segments, num_segments)
+    deviation = spread(squares / (counts - 1).clamp(min=1), segment_largest(x, segments, num_segments))
+    nothing = torch.full_like(mean, float("nan"))
+    ends = {
+        name: nothing.scatter_reduce(0, segments, x, name, include_self=False) for name in ("amax", "amin")
+    }
+    return Spread(
+        mean=mean, max=ends["amax"], min=ends["amin"], deviation=torch.where(counts > 0, deviation, nothing)
+    )

@@ -86,6 +86,9 @@ class ObjectiveBase(Settings):
     """Weigh tick t by gamma^t, so that the gradient is that of the discounted return."""
     largest_gap: float | None = Field(0.05, gt=0)
     """Mean |log pi - log mu| a token before an update above which the step is refused (law 2); None = any."""
+    alarm_gap: float | None = Field(0.01, gt=0)
+    """The same above which a run's first update warns, as it does if one token in a hundred is off by more than 0.1;
+    None = never."""
     normaliser: Literal["trajectories", "tokens", "sequence", "constant"] = "trajectories"
     """What the summed loss of a step's batch is divided by: trajectories, tokens, each trajectory's own tokens and then
     trajectories (GRPO), or trajectories times `constant_length` (Dr. GRPO)."""

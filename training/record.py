@@ -22,8 +22,10 @@ from coplay.training.baselines import RunningMeans
 from coplay.training.data import data_metrics
 from coplay.training.estimators import mean_keys
 from coplay.training.inner_expectation import Beside
+from coplay.training.measures import table_metrics, token_metrics
 from coplay.training.metrics import merged, prefixed
 from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimate
+from coplay.training.reward_model import score_metrics
 from coplay.training.run import Run
 from coplay.training.trainer import Done
 from coplay.training.validation import best_score, examine, is_better
@@ -180,4 +182,8 @@ def iteration_metrics(
         update=run.state.update,
         num_groups=run.config.collect.num_groups,
     )
-    return merged([games, data, advantages.metrics, spread, skipped, *steps])
+    estimated = table_metrics(table, advantages, reward_scale=run.config.estimator.reward_scale)
+    judged = {} if run.reward_model is None else score_metrics(trees)
+    return merged(
+        [games, judged, data, advantages.metrics, spread, estimated, skipped, *steps, token_metrics(done)]
+    )

@@ -39,6 +39,7 @@ from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import MetricsFile
 from coplay.training.mixtures import Exam
+from coplay.training.reward_model import RewardModel
 from coplay.training.schemes import critic_learning
 from coplay.training.seats import check_tools
 from coplay.training.trainer import Trainer
@@ -78,6 +79,7 @@ class Run:
         if critic_learning(config.estimator) is not None:
             self.critic = make_critic(self.base, seed=config.seed)
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
+        self.reward_model = None if config.reward_model is None else RewardModel(config.reward_model)
         self.engine = LocalEngine(self.policies)
         self.tools = make_desk(config.agents.tools)
         for exam in self.exams:
@@ -92,6 +94,8 @@ class Run:
         ]
         self.idle_updates = 0
         """Updates in a row, up to now, that found nothing to train on."""
+        self.alignment_checked = False
+        """Whether engine and trainer were compared since this process began."""
         versions = {name: policy.version for name, policy in self.policies.items()}
         self.state = LoopState(update=0, policy_versions=versions, running_means={})
 

@@ -1,7 +1,6 @@
 """The stages of the loop that touch models or games: play, read the critic, move the critic."""
 
 import gc
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from coplay.rollout_tree import (
     collect_sync,
     plan_mixture,
 )
+from coplay.training.alignment import raise_alarms
 from coplay.training.critic_updates import critic_update, critic_values, read_rows
 from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
 from coplay.training.extract import in_table_order, tick_table, value_batch
@@ -41,25 +41,6 @@ LARGEST_IDLE = 5
 
 class NothingToTrainError(RuntimeError):
     """A run looks alive, but nothing of what it plays can be trained on."""
-
-
-class Clock:
-    """Seconds of wall and processor time by stage of one iteration."""
-
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
-        self._laps: dict[str, float] = {}
-
-    def lap(self, stage: str) -> None:
-        """End a stage."""
-        wall, cpu = time.perf_counter(), time.process_time()
-        self._laps[f"time/{stage}"] = wall - self._wall
-        self._laps[f"time/{stage}_cpu"] = cpu - self._cpu
-        self._wall, self._cpu = wall, cpu
-
-    def metrics(self) -> dict[str, float]:
-        """All stages ended so far."""
-        return dict(self._laps)
 
 
 @contextmanager
@@ -109,7 +90,7 @@ def collect_rollouts(run: Run, update: int) -> list[RolloutTree]:
     )
     trees = collect_sync(plan)
     run.engine.clear()
-    return trees
+    return trees if run.reward_model is None else run.reward_model.judge(trees)
 
 
 def _value_reader(run: Run) -> ValueReader | None:
@@ -225,11 +206,16 @@ def shape_credits(
 
 def update_policies(run: Run, credits: Mapping[str, Credit], *, update: int) -> dict[str, Done]:
     """Update each trained policy that has credit."""
-    return {
+    done = {
         name: Done(credit=credits[name], result=trainer.step(credits[name], update=update, folder=run.folder))
         for trainer in run.trainers
         if (name := trainer.policy.name) in credits
     }
+    if not run.alignment_checked:
+        run.alignment_checked = bool(done)
+        gaps = {name: (one.credit.batch.behaviour, one.result.log_probs) for name, one in done.items()}
+        raise_alarms(gaps, run.config.objective)
+    return done
 
 
 def update_critic(

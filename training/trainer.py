@@ -15,8 +15,7 @@ from coplay.training.credit import token_credits
 from coplay.training.epochs import policy_update
 from coplay.training.extract import in_table_order, token_batch
 from coplay.training.inner_expectation import expects_past
-from coplay.training.masked import masked_mean, masked_std, normalised
-from coplay.training.metrics import fetch
+from coplay.training.masked import normalised
 from coplay.training.mini_batches import dealing_of
 from coplay.training.packets import AdvantagePacket, exchange
 from coplay.training.passes import reading_of
@@ -219,16 +218,12 @@ class Trainer:
         result = policy_update(self.policy, self.optimizer, batch, credit.tokens, objective, plan, dealing)
         if not plan.frozen:
             self.policy.bump()
-        metrics = {**result.metrics, **self._credit_metrics(credit), "lr": plan.lr}
+        metrics = {**result.metrics, "lr": plan.lr}
         if objective.kl is not None:
             metrics["kl_coefficient"] = self.kl_coefficient
         if settings.critic_warmup:
             metrics["frozen"] = float(plan.frozen)
         return replace(result, metrics=metrics)
-
-    def _credit_metrics(self, credit: Credit) -> dict[str, float]:
-        tokens = credit.tokens
-        return fetch({"credit_mean": masked_mean(tokens, None), "credit_deviation": masked_std(tokens, None)})
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """The optimiser's moments by parameter name."""

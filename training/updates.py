@@ -10,8 +10,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from coplay.agents.policy import Policy
+from coplay.training.alignment import check_gap
 from coplay.training.log_probs import EntropyOf
-from coplay.training.masked import masked_mean, masked_sum
+from coplay.training.masked import masked_sum
 from coplay.training.metrics import fetch
 from coplay.training.objectives import ObjectiveSettings
 from coplay.training.passes import ReadPlan, score_pass, token_passes
@@ -32,10 +33,6 @@ from coplay.training.terms import (
 
 class NonFiniteLossError(ArithmeticError):
     """A loss or gradient is NaN or infinite: the step was refused, weights are as before."""
-
-
-class RatioGapError(ArithmeticError):
-    """The sampler drew from another distribution than the trainer computes (law 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +106,7 @@ def policy_step(
         for name, value in {**told, "loss": loss}.items():
             sums[name] = sums.get(name, torch.zeros((), device=value.device)) + value.detach()
     if before is None:
-        check_gap(policy, batch, measured.log_probs, settings.largest_gap)
+        check_gap(policy.label, batch.behaviour, measured.log_probs, settings.largest_gap)
     norm = clip(parameters, plan.gradient_clip)
     numbers = fetch({**sums, "gradient_norm": norm, **distance(batch, measured.log_probs, before)})
     _refuse_if_not_finite(numbers, batch, credits, measured.log_probs, plan.refused)
@@ -161,14 +158,3 @@ def save_refused(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Keep the batch of a refused step for inspection."""
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)
-
-
-def check_gap(policy: Policy, batch: TokenBatch, log_probs: Tensor, largest: float | None) -> None:
-    """Law 2: on average the trainer finds a token as likely as its sampler did, but for rounding."""
-    gap = float(masked_mean((log_probs - batch.behaviour).abs(), None))
-    if largest is not None and gap > largest:
-        raise RatioGapError(
-            f"policy {policy.label!r}: trainer and sampler disagree by {gap:.3f} per token in log-prob; expected at"
-            f" most {largest} before an update; the step was refused: check that the engine samples from these"
-            " weights, at this temperature and under this grammar"
-        )

@@ -45,9 +45,9 @@ function shadeTokens() {
   for (const element of document.querySelectorAll("#body .token")) shadeToken(element);
 }
 
-function tokenElement(turn, { token, place }) {
+function tokenElement(turn, { token, place }, opens) {
   const text = visible(tokenText(token));
-  const element = h("span", { class: "token" }, place ? text : text.replace(/^ /, ""));
+  const element = h("span", { class: "token" }, opens ? text.replace(/^ /, "") : text);
   tokensShown.set(element, { turn, token, place });
   shadeToken(element);
   return element;
@@ -71,7 +71,7 @@ function replyOf(turn, text, from, until) {
   const tokens = tokensOf(turn).filter((one) => one.sampled && from <= one.segment && one.segment < until);
   if (!tokens.length) return passage(text, { class: "reply" });
   const element = h("p", { class: "reply", dir: "auto" });
-  const show = (chosen) => element.append(...chosen.map((one) => tokenElement(turn, one)));
+  const show = (chosen) => element.append(...chosen.map((one) => tokenElement(turn, one, one === tokens[0])));
   show(tokens.slice(0, LONG_REPLY));
   if (tokens.length > LONG_REPLY) {
     const rest = h("button", { type: "button", class: "more" }, `show all ${tokens.length.toLocaleString("en")} tokens`);

@@ -568,3 +568,16 @@ def test_entropy_when_asked_for_then_that_of_the_first_choice_and_nothing_else_c
         assert sample.entropy == pytest.approx(
             torch.distributions.Categorical(logits=scores).entropy().item(), abs=1e-5
         )
+
+
+def test_reply_when_it_is_whole_then_ends_there_and_no_log_prob_changes(policies: dict[str, Policy]) -> None:
+    """Free replies end where a tool's call is complete; the tokens before are the same as without that."""
+    engine = LocalEngine(policies)
+    free = ask("whole", context_of(9))
+    (long,) = engine.sample_all([replace(free, stop_ids=())])
+    (short,) = engine.sample_all([replace(free, stop_ids=(), is_whole=lambda ids: len(ids) == 3)])
+    assert len(long.ids) == 6 and long.finish == "length"
+    assert (short.ids, short.finish) == (long.ids[:3], "stop")
+    assert short.log_probs == pytest.approx(long.log_probs[:3], abs=1e-5)
+    (last,) = engine.sample_all([replace(free, stop_ids=(), is_whole=lambda ids: len(ids) == 6)])
+    assert last.finish == "stop", "whole at the limit is not cut off"

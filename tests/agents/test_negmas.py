@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from coplay.agents.base import Seat, TurnKey
 from coplay.agents.named import named_agent, named_players, plays
 from coplay.agents.negmas_negotiators import NEGOTIATORS, negmas_agent
 from coplay.agents.scripted import AgentGameError, UnknownAgentError
-from coplay.games import Chance, Game, make_game
+from coplay.games import Chance, Game, Malformed, Move, make_game
 from coplay.games.adapters.global_luck import fenced
+from coplay.games.bargaining import BargainingState, worth
+from coplay.games.best_outcomes import efficient_points, split_points
+from coplay.games.deal_instances import all_instances
 from coplay.games.optional import MissingLibraryError
 
 COINS, OFFERS = 20, 7
@@ -125,6 +129,113 @@ def test_ultimatum_when_theirs_play_then_an_offer_and_an_answer() -> None:
     assert said == ["0", "accept"]
 
 
+COUNTS, VALUES, TURNS = (2, 2), ((1, 3), (3, 1)), 9
+"""Every bundle is worth something else, so that no choice is left to the order of equals."""
+
+
+def native_bargaining(names: tuple[str, str]) -> tuple[list[tuple[int, ...]], tuple[int, ...] | None]:
+    """What each proposer wanted for himself, and what the first got, by the library's own mechanism."""
+    import negmas
+    from negmas import sao
+    from negmas.preferences import MappingUtilityFunction
+
+    def left(bundle: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(count - units for count, units in zip(COUNTS, bundle, strict=True))
+
+    with fenced(0):
+        issues = [negmas.make_issue(count + 1, str(place)) for place, count in enumerate(COUNTS)]
+        mechanism = sao.SAOMechanism(issues=issues, n_steps=TURNS, one_offer_per_step=True)
+        for seat, name in enumerate(names):
+            shares = {
+                bundle: worth(left(bundle) if seat else bundle, VALUES[seat]) / worth(COUNTS, VALUES[seat])
+                for bundle in product(*(range(count + 1) for count in COUNTS))
+            }
+            utility = MappingUtilityFunction(shares, issues=mechanism.issues, reserved_value=0.0)
+            assert mechanism.add(getattr(sao, name)(name=f"{seat}"), ufun=utility)
+        mechanism.run()
+    wanted = [left(offer) if place % 2 else offer for place, (_, offer) in enumerate(mechanism.trace)]
+    return wanted, mechanism.state.agreement
+
+
+@needs
+@pytest.mark.parametrize("first", CERTAIN)
+def test_bargaining_when_both_seats_are_theirs_then_offer_for_offer_as_the_library(first: str) -> None:
+    told = {"items": ("hats", "balls"), "min_turns": TURNS, "max_turns": TURNS, "messages": "none"}
+    game = make_game("bargaining", wording="terse", **told)
+    for second in CERTAIN:
+        start = BargainingState(0, COUNTS, VALUES, TURNS, 0)
+        said, state = play_on(game, seated(game, (first, second)), start)
+        wanted, agreed = native_bargaining((first, second))
+        offers = said[:-1] if agreed is not None else said
+        assert [tuple(map(int, offer.split())) for offer in offers] == wanted[: len(offers)], second
+        assert (said[-1] == "accept") == state.last_agreed == (agreed is not None), second
+        if agreed is not None:
+            rest = tuple(count - units for count, units in zip(COUNTS, agreed, strict=True))
+            paid = [worth(bundle, own) / 8 for bundle, own in zip((agreed, rest), VALUES, strict=True)]
+            assert state.last_pay == pytest.approx(paid), second
+
+
+@needs
+@pytest.mark.parametrize("told", [{}, {"messages": "symbols"}, {"show_proposals": False}, {"num_rounds": 3}])
+@pytest.mark.parametrize("wording", ["full", "terse"])
+def test_bargaining_when_there_are_messages_or_nothing_is_shown_then_played_to_its_end(
+    told: dict[str, Any], wording: str
+) -> None:
+    game = make_game("bargaining", wording=wording, **told)
+    for name in ("NiceNegotiator", "ConcederTBNegotiator"):
+        for seed in range(3):
+            said, state = play_on(game, seated(game, (name, name)), game.initial_state(Chance(seed)))
+            assert said and not game.to_move(state)
+
+
+@needs
+def test_bargaining_when_the_offer_was_malformed_then_one_of_nothing() -> None:
+    game = make_game("bargaining", messages="none", wording="terse", players=PLAYERS)
+    state = game.initial_state(Chance(1))
+    (mover,) = game.to_move(state)
+    state, _ = game.step(state, {mover: Malformed(reason="empty", text="")}, Chance(1, 1))
+    for name in NEGOTIATORS:
+        said, _ = play_on(game, seated(game, (name, name)), state, 1, steps=1)
+        (other,) = game.to_move(state)
+        assert isinstance(game.observe(state, other).grammar.parse(said[0]), Move), name
+
+
+def whole_units(most: int) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """Pools of two items with values as in `bargaining`, each pool worth something to both."""
+    vectors = [pair for pair in product(range(most + 1), repeat=2) if any(pair)]
+    return [
+        (counts, (one, other))
+        for counts, one, other in product(vectors, repeat=3)
+        if worth(counts, one) and worth(counts, other)
+    ]
+
+
+@needs
+@pytest.mark.parametrize("game", ["deal_or_no_deal", "bargaining"])
+def test_efficient_and_nash_points_when_whole_units_then_those_of_the_library(game: str) -> None:
+    import negmas
+    from negmas.preferences import MappingUtilityFunction, nash_points, pareto_frontier
+
+    deals = [(each.counts, each.values) for each in all_instances()[::60]]
+    for counts, values in deals if game == "deal_or_no_deal" else whole_units(2)[::3]:
+        bundles = list(product(*(range(count + 1) for count in counts)))
+        issues = [negmas.make_issue(count + 1, str(place)) for place, count in enumerate(counts)]
+        points = split_points(counts, values)
+        utilities = [
+            MappingUtilityFunction(
+                {bundle: point[seat] for bundle, point in zip(bundles, points, strict=True)},
+                issues=issues,
+                reserved_value=0.0,
+            )
+            for seat in range(2)
+        ]
+        front, _ = pareto_frontier(utilities, outcomes=bundles)
+        assert set(front) == set(efficient_points(points)), (counts, values)
+        best = max(one * other for one, other in points)
+        found = {point for point, _ in nash_points(utilities, front, outcomes=bundles)}
+        assert found == {point for point in points if point[0] * point[1] == best}, (counts, values)
+
+
 def test_library_when_it_is_missing_then_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "negmas", None)
     negmas_negotiators._library.cache_clear()
@@ -133,5 +244,6 @@ def test_library_when_it_is_missing_then_one_sentence(monkeypatch: pytest.Monkey
 
 
 def test_names_when_of_the_library_then_known_where_they_play() -> None:
-    assert plays("negmas:x", "ultimatum") and not plays("negmas:x", "bargaining")
+    assert plays("negmas:x", "ultimatum") and plays("negmas:x", "bargaining")
+    assert not plays("negmas:x", "deal_or_no_deal")
     assert "negmas:NAME" in named_players("alternating_offers")

@@ -1,5 +1,6 @@
 """Retrievers: BM25 over the corpora that ship, and a server asked as Search-R1 asks (REFERENCE.md 2, row 30)."""
 
+import asyncio
 import json
 import threading
 import time
@@ -10,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from coplay.agents.desk import make_desk
 from coplay.agents.retrievers import Bm25Retriever, HttpRetriever, RetrieverError, laid_out, read_corpus
 from coplay.agents.tool_settings import Bm25Tool, HttpTool
+from coplay.agents.tools import answer_call
+from coplay.games import Tool, Tools
 from coplay.games.rewards import exact_match
 from coplay.games.search_qa import read_questions
 
@@ -163,3 +167,21 @@ def test_bm25_when_passages_are_equally_good_then_in_the_order_of_the_file() -> 
     assert tool.best("A") == read_corpus("search_qa_terse")[:4] == tool.best("a!")
     assert tool.best("nobody") == tool.best("?") == []
     assert [r.outcome for r in tool.run([{"query": 1}])] == ["failed"]
+
+
+def test_server_when_a_wave_of_calls_is_made_then_one_request_and_everyone_is_answered(serve: Any) -> None:
+    asked: list[list[str]] = []
+
+    def answer(data: dict[str, Any]) -> tuple[int, Any]:
+        asked.append(data["queries"])
+        return 200, {"result": [[found(f"{query}\n!")] for query in data["queries"]]}
+
+    tools = Tools(offered=(Tool(name="search"),))
+    desk = make_desk({"search": HttpTool(url=serve(answer), layout="plain")})
+
+    async def wave() -> list[Any]:
+        texts = [f"<search>{query}</search>" for query in ("b", "a", "b")]
+        return await asyncio.gather(*(answer_call(desk, tools, text, number=0) for text in texts))
+
+    assert [call.result for call in asyncio.run(wave())] == ["b\n!", "a\n!", "b\n!"]
+    assert asked == [["a", "b"]]

@@ -4,18 +4,19 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from coplay.agents import TurnKey
+from coplay.agents import TurnKey, tool_functions
 from coplay.agents.base import Reply, ToolResult
 from coplay.agents.chat import ChatFormat
 from coplay.agents.desk import make_desk
 from coplay.agents.language import LanguageAgent, SamplingSettings
 from coplay.agents.scripted import scripted_agent
-from coplay.agents.tool_functions import FunctionRunner, UnknownToolError, announced_tool
+from coplay.agents.tool_functions import GROUP, FunctionRunner, UnknownToolError, announced_tool
 from coplay.agents.tool_settings import FunctionTool
 from coplay.agents.tools import ToolDesk, ToolsNotConfiguredError, answer_call
 from coplay.games import Choice, FreeText, Grammar, Observation, Tool, Tools, derive_seed
@@ -293,3 +294,22 @@ def test_scripted_searcher_when_it_has_no_desk_then_says_so() -> None:
     observation = game.observe(game.initial_state(Chance(0)), "Ada")
     with pytest.raises(ToolsNotConfiguredError, match=r"agents\.tools is empty"):
         asyncio.run(agent.reply(observation, key()))
+
+
+def test_function_when_a_package_announces_it_then_called_with_the_arguments_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    announced = [
+        EntryPoint(name="titled", value="string:capwords", group=GROUP),
+        EntryPoint(name="gone", value="string:nothing_like_it", group=GROUP),
+    ]
+    monkeypatch.setattr(tool_functions, "entry_points", lambda group: announced if group == GROUP else [])
+    tools = Tools(offered=(Tool(name="title", arguments=("s",)),), form="json")
+    desk = make_desk({"title": FunctionTool(name="titled")})
+    text = '{"name": "title", "arguments": {"s": "an old well"}}'
+    call = asyncio.run(answer_call(desk, tools, text, number=0))
+    assert call is not None and (call.result, call.outcome) == ("An Old Well", "ok")
+    with pytest.raises(UnknownToolError, match=r"'gone'.*cannot be loaded"):
+        make_desk({"title": FunctionTool(name="gone")})
+    with pytest.raises(UnknownToolError, match="did you mean 'titled'"):
+        make_desk({"title": FunctionTool(name="title")})

@@ -9,7 +9,7 @@ import pytest
 from coplay.agents.retrievers import read_corpus
 from coplay.games import Chance, Game, make_game
 from coplay.games.registry import GameParameterError
-from coplay.games.search_qa import read_questions
+from coplay.games.search_qa import SearchState, read_questions
 
 
 def reward(game: Game[Any], reply: str, seed: int = 0) -> float:
@@ -49,7 +49,7 @@ def test_guess_when_of_every_good_then_right_in_one_case_of_ten() -> None:
     assert goods is not None and len(goods) == 10
     rewards = []
     for number in range(100):
-        state = game.decode({"question": number, "answered": False})
+        state = SearchState(number)
         grammar = game.observe(state, "Ada").grammar
         rewards += [
             game.step(state, {"Ada": grammar.parse(good)}, Chance(0, 1))[1].rewards["Ada"] for good in goods

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rollout_fakes import YES_NO, Counting, play
 
-from coplay.agents.base import Agent, Reply, Sampling, Seat, Segment, TurnKey
+from coplay.agents.base import Agent, Reply, Sampling, Seat, Segment, ToolCall, TurnKey
 from coplay.agents.chat import tokenizer_digest
 from coplay.agents.embedded_tokenizer import CHAT_TEMPLATE, END, START, embedded_backend
 from coplay.games import Observation
@@ -142,6 +142,26 @@ def hostile_run(folder: Path) -> Path:
         )
         store(folder, iteration, trees)
     return write_training(folder, ("ada", "<b>Bo</b>"))
+
+
+def tool_run(folder: Path) -> Path:
+    """One turn with a call of a tool that says what would like to be markup, and one that had nothing to say."""
+    (tree,) = play(
+        Counting(1, ("ada",)), lambda seat: Writer(seat, lambda *_: "yes"), num_groups=1, group_size=1
+    )
+    (step,) = tree.steps
+    (turn,) = step.turns
+    seen, said = turn.segments[0], turn.segments[-1]
+    calls = tuple(
+        ToolCall(
+            text="look", tool="look", arguments={}, result=f"told {SCRIPT}", outcome=outcome, place=place
+        )
+        for outcome, place in (("ok", 2), ("timeout", 4))
+    )
+    segments = (seen, said, Segment(seen.ids), said, Segment(seen.ids), said)
+    turn = replace(turn, segments=segments, calls=calls)
+    store(folder, 0, [replace(tree, steps=(replace(step, turns=(turn,)),))])
+    return folder
 
 
 def branched_run(folder: Path) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_fakes import HOSTILE, LONG, SCRIPT, branched_run, hostile_run, large_run, nested_run
+from page_fakes import HOSTILE, LONG, SCRIPT, branched_run, hostile_run, large_run, nested_run, tool_run
 
 from coplay.rollout_tree import write_report
 
@@ -341,3 +341,15 @@ def test_page_when_of_500_episodes_then_small_and_open_in_two_seconds(opened: Op
     assert page.locator("#body .token").count() == 10 * 2 * 20
     seconds = time.perf_counter() - start
     assert seconds < 2, f"opened in {seconds:.2f} s"
+
+
+def test_turn_when_it_has_calls_then_they_and_what_was_told_stand_before_the_reply(
+    opened: Open, tmp_path: Path
+) -> None:
+    page = opened(page_of(tool_run, tmp_path))
+    turn = page.locator("#body article.turn")
+    assert turn.locator("p.reply").all_inner_texts() == ["yes", "yes", "yes"]
+    assert turn.locator("p.told").all_inner_texts() == [f"told {SCRIPT}"] * 2
+    assert turn.locator(".chip.warn").all_inner_texts() == ["⚠ call: timeout"]
+    kinds = turn.evaluate("t => [...t.children].map(c => c.className)")
+    assert kinds == ["seen", "reply", "seen told", "reply", "chip warn", "seen told", "reply", "turn-head"]

@@ -143,6 +143,9 @@ def test_statistics_when_episodes_differ_in_length_then_each_counts_once() -> No
     assert rates["cooperation/bo"] == pytest.approx((0.1 + 1.0) / 2) and rates["cooperation/ada"] == 1.0
     assert rates["claim/ada"] == 5.0 and rates["claim/bo/apples"] == pytest.approx((4.5 + 0.0) / 2)
     assert welfare([long, short])["welfare/gini"] == pytest.approx((0.0 + 0.5) / 2)
+    assert rates["turns/ada"] == 5.5 and rates["finished"] == 1.0
+    cut = replace(long, steps=(*long.steps[:-1], replace(long.steps[-1], status="truncated")))
+    assert behaviour_rates([cut, short])["finished"] == 0.5
 
 
 def test_malformed_rates_when_counted_then_by_player_and_reason_per_turn() -> None:
@@ -154,6 +157,8 @@ def test_malformed_rates_when_counted_then_by_player_and_reason_per_turn() -> No
     assert rates["malformed/ada"] == rates["malformed/ada/cut_off"] == 1.0 and rates["retries/ada"] == 2.0
     assert rates["malformed/bo"] == rates["malformed/bo/empty"] == pytest.approx(2 / 3)
     assert rates["malformed/bo/cut_off"] == rates["malformed/bo/no_move"] == 0.0
+    assert rates["turns/ada"] == 4.0 and rates["valid_moves/ada"] == 0.0
+    assert rates["turns/bo"] == 3.0 and rates["valid_moves/bo"] == 1.0 and rates["finished"] == 1.0
     assert "reply_tokens/ada" not in rates
     assert behaviour_rates([play_one(Counting())])["reply_tokens/ada"] == 2.0
 

@@ -268,3 +268,31 @@ def test_masking_when_off_then_the_step_sees_results_at_ratio_one_and_nothing_el
 def test_masking_when_off_and_credits_are_to_be_stored_then_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"storage\.credits = false"):
         tiny_config(tmp_path, {"objective.mask_tool_output": False})
+
+
+@needs_search
+def test_branches_when_a_turn_has_calls_then_the_whole_turn_is_played_anew_and_trains(tmp_path: Path) -> None:
+    """Rule 11: siblings are turns, calls included, each under sampling seeds of its own branch."""
+    changes = {
+        "collect": {"num_groups": 8, "group_size": 4, "branching": {"every": 1, "num_alternatives": 3}},
+        "estimator": {"kind": "branches"},
+    }
+    run = tiny_run(tmp_path, {**SEARCH, **changes})
+    iteration = play_iteration(run)
+    by_branch = {
+        (tree.episode, step.branch): step.turns[0] for tree in iteration.trees for step in tree.steps
+    }
+    assert len(by_branch) == 8 * 4 * 4
+    branched = [turn for (_, branch), turn in by_branch.items() if branch]
+    assert any(turn.calls for turn in branched)
+    assert any(
+        turn.calls != by_branch[episode, ""].calls for (episode, branch), turn in by_branch.items() if branch
+    )
+    assert all(
+        turn.segments[0] == by_branch[episode, ""].segments[0] for (episode, _), turn in by_branch.items()
+    )
+    credit = iteration.credit(run)
+    sampled = sum(len(s.log_probs) for turn in by_branch.values() for s in turn.segments)
+    assert credit.batch.num_tokens == sampled
+    result = run.trainers[0].step(credit, update=0, folder=tmp_path)
+    assert result.metrics["ratio_gap_max"] <= 1e-5

@@ -11,12 +11,13 @@ import pytest
 import torch
 from run_fakes import distance, gradients, in_double, make_tree, play_iteration, reckon, tiny_run
 
+from coplay.training.alignment import RatioGapError
 from coplay.training.loop import train
 from coplay.training.passes import ReadPlan
 from coplay.training.records import TokenBatch
 from coplay.training.run import Run
 from coplay.training.trainer import Credit
-from coplay.training.updates import RatioGapError, StepPlan, policy_step
+from coplay.training.updates import StepPlan, policy_step
 
 
 def plan(folder: Path, **changes: Any) -> StepPlan:
