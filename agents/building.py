@@ -52,8 +52,8 @@ def make_base(settings: ModelSettings, *, game: Callable[[], Game[Any]], seed: i
         tree = game_tree(game(), max_nodes=settings.max_nodes)
     except TooLargeError:
         raise ValueError(
-            f"a game that {settings.kind!r} policies play has at most agents.model.max_nodes = {settings.max_nodes} nodes"
-            " and this one has more; expected fewer rounds or moves, a larger max_nodes, or agents.model.kind = 'embedded'"
+            f"a table's game has at most agents.model.max_nodes = {settings.max_nodes} nodes and this one has more;"
+            " expected fewer rounds or moves, a larger max_nodes, or agents.model.kind = 'embedded'"
         ) from None
     except EnumerationError as error:
         raise ValueError(
