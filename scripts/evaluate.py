@@ -50,7 +50,10 @@ def main(arguments: Sequence[str]) -> int:
     words, flags = _game_flags(arguments)
     asked = parser.parse_args(words)
     if flags and not asked.exact:
-        parser.error(f"unrecognized arguments: {' '.join(flags)}")
+        parser.error(
+            f"unrecognized arguments: {' '.join(flags)}; --game.NAME goes with --exact only (games in the run's"
+            " [[evaluate.held_out]] are played beside its own)"
+        )
     against = asked.against.split(",") if asked.against else None
     drawing = _drawing(asked.sampling, asked.temperature, asked.samples)
     if drawing != Drawing() and (asked.exact or asked.matrix):

@@ -28,7 +28,7 @@ def describe(name: str) -> str:
         f" chance {spec.has_chance}, rounds {spec.has_rounds}, zero-sum {spec.zero_sum}, symmetric {spec.symmetric}",
         f"a reply that is no move {spec.malformed_rule.consequence}; retries {spec.malformed_rule.retries}",
         f"agents without weights that play it: {', '.join(named_players(name))}",
-        "parameters (flags of coplay train and play as --game.NAME VALUE):",
+        "parameters (flags of coplay train and play as --game.NAME VALUE; None is null there):",
     ]
     for field, info in game_class(name).Parameters.model_fields.items():
         if field != "kind":

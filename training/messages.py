@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from coplay.games.names import nearest
 
@@ -68,10 +69,31 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
     if finding["type"] == "union_tag_invalid":
         tag = str(finding["ctx"]["tag"])
         expected = [part.strip("'\" ") for part in str(finding["ctx"]["expected_tags"]).split(",")]
-        return f"{shown}.kind is {tag!r}; expected one of {', '.join(map(repr, expected))}{nearest(tag, expected)}"
+        return f"{shown}.kind is {tag!r}; expected one of {', '.join(map(repr, expected))}{nearest(tag, expected) or _kind_elsewhere(tag, model)}"
     if finding["type"] == "missing":
         return f"{shown!r} is missing; it has no default and must be given"
-    return f"{shown!r} is {finding['input']!r}; {message[0].lower()}{message[1:]}"
+    return f"{shown!r} is {finding['input']!r}; {message[0].lower()}{message[1:]}{_literal_hint(finding)}"
+
+
+def _literal_hint(finding: ErrorDetails) -> str:
+    """How to write what was perhaps meant: a number as a text, or nothing."""
+    value = finding["input"]
+    if finding["type"] == "string_type" and isinstance(value, int | float):
+        return f", in a file \"{value}\", as a flag '\"{value}\"'"
+    if value == "None":
+        return "; none is null in a flag"
+    return ""
+
+
+def _kind_elsewhere(tag: str, model: type[BaseModel]) -> str:
+    """Which sections have that kind, if this one has not."""
+    sections = [
+        f"{section}.kind"
+        for section, field in model.model_fields.items()
+        for variant in model_variants(field.annotation)
+        if "kind" in variant.model_fields and variant.model_fields["kind"].default == tag
+    ]
+    return f"; {tag!r} is one of {' or '.join(sections)}" if sections else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
