@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from run_fakes import FULL, differences, run_bytes, tiny_run
+from run_fakes import SEATS, TALK, differences, imitation_settings, run_bytes, tiny_run
 from transformers import PreTrainedTokenizerFast
 
 from coplay.agents.chat import ChatFormat
@@ -34,38 +34,11 @@ from coplay.training.passes import ReadPlan
 from coplay.training.run import Run, new_run
 from coplay.training.tracking import TRACKERS
 
-SEATS = {"Ada": "welfare_maximising", "Bo": "fair"}
-TALK = {"kind": "games", "num_games": 5, "seats": SEATS}
 READING = ReadPlan(micro_batch_tokens=16384)
 
 
-def settings(folder: Path, **changes: Any) -> dict[str, Any]:
-    """An imitation of milliseconds; `changes` by dotted path, with `__` for the dots."""
-    data: dict[str, Any] = {
-        "name": "tiny",
-        "seed": 3,
-        "game": {"kind": "trust_and_split", "wording": "terse", "num_rounds": 2, "claims": [0, 5, 10]},
-        "agents": {
-            "model": {"kind": "embedded", "hidden": 16, "intermediate": 16, "num_layers": 1, "num_heads": 2},
-            "policies": {"shared": {"weights": FULL}},
-            "sampling": {"max_new_tokens": 40, "constrained": False},
-        },
-        "sources": {"talk": TALK},
-        "imitation": {"validation_share": 0.2},
-        "update": {"num_epochs": 2, "batch_size": 3, "lr": 1e-2},
-        "storage": {"folder": str(folder), "checkpoint_every": 1, "keep": None},
-    }
-    for path, value in changes.items():
-        *sections, name = path.split("__")
-        node = data
-        for section in sections:
-            node = node.setdefault(section, {})
-        node[name] = value
-    return data
-
-
 def config(folder: Path, **changes: Any) -> ImitationConfig:
-    return ImitationConfig.model_validate(settings(folder, **changes))
+    return ImitationConfig.model_validate(imitation_settings(folder, **changes))
 
 
 def scribe(chat: ChatFormat | None = None, *, constrained: bool = False, **sampling: Any) -> Scribe:
@@ -300,7 +273,7 @@ def test_stored_ids_when_of_this_tokenizer_then_learnt_as_they_were_sampled(tmp_
     run = tiny_run(
         tmp_path / "runs",
         {
-            "game": settings(tmp_path)["game"] | {"max_message_characters": 400},
+            "game": imitation_settings(tmp_path)["game"] | {"max_message_characters": 400},
             "agents.sampling": {"max_new_tokens": 3, "constrained": False},
             "update.num_updates": 1,
         },
@@ -455,7 +428,7 @@ def finished(folder: Path, **changes: Any) -> Imitation:
 
 def test_training_when_started_from_an_imitation_then_its_weights(tmp_path: Path) -> None:
     imitation = finished(tmp_path)
-    data = settings(tmp_path, name="after")
+    data = imitation_settings(tmp_path, name="after")
     for section in ("sources", "imitation"):
         del data[section]
     data["update"] = {"num_updates": 1}
@@ -556,7 +529,7 @@ def test_tracker_when_asked_for_then_told_each_step(tmp_path: Path, monkeypatch:
 )
 def test_config_when_wrong_then_one_sentence(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        IMITATION.check(settings(tmp_path, **changes))
+        IMITATION.check(imitation_settings(tmp_path, **changes))
     assert told in str(caught.value)
 
 
