@@ -11,7 +11,7 @@ import tyro
 
 from coplay.agents.runs import find_run
 from coplay.scripts.settings import IMITATION
-from coplay.scripts.train import take, take_value
+from coplay.scripts.words import take, take_value
 from coplay.training.imitation_config import ImitationConfig
 from coplay.training.messages import ConfigError
 
