@@ -24,11 +24,10 @@ from coplay.games.game_tree import MAX_NODES, GameTree, TooLargeError, game_tree
 from coplay.games.names import nearest
 from coplay.games.solve import Strategy, best_response, values
 from coplay.scripts.entrants import is_run, run_folder
+from coplay.training.evaluate_settings import SELF_PLAY
 from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
 from coplay.training.seats import check_plays
-
-SELF_PLAY = "self-play"
 
 
 class ExactResult(BaseModel):

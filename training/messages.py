@@ -81,7 +81,7 @@ def _literal_hint(finding: ErrorDetails) -> str:
     if finding["type"] == "string_type" and isinstance(value, int | float):
         return f", in a file \"{value}\", as a flag '\"{value}\"'"
     if value == "None":
-        return "; none is null in a flag"
+        return "; a flag writes None as null"
     return ""
 
 

@@ -1,8 +1,10 @@
 """Imitation: what is learnt from which dialogue, by what loss, and that no dialogue is lost without being counted."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from coplay.games import Malformed
 from coplay.rollout_tree import CollectPlan, RolloutTree, Turn, collect_sync, plan_episodes, read_rollouts
 from coplay.rollout_tree.chats import read_chats
 from coplay.rollout_tree.export import export_messages
+from coplay.scripts.imitate import start_imitating
 from coplay.scripts.settings import IMITATION, read_settings
 from coplay.training.config import RunConfig
 from coplay.training.demonstration_rows import Lesson, Scribe, lessons
@@ -29,6 +32,7 @@ from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
 from coplay.training.passes import ReadPlan
 from coplay.training.run import Run, new_run
+from coplay.training.tracking import TRACKERS
 
 READING = ReadPlan(micro_batch_tokens=16384)
 
@@ -492,6 +496,22 @@ def test_command_when_dry_then_a_dialogue_is_shown_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_tracker_when_asked_for_then_told_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int | None] = []
+    keeper = SimpleNamespace(
+        start=lambda: None,
+        store_init_configuration=lambda values: None,
+        log=lambda values, step: told.append(step if "imitation/loss" in values else None),
+        finish=lambda: told.append(-1),
+    )
+    monkeypatch.setitem(sys.modules, "trackio", ModuleType("trackio"))
+    monkeypatch.setitem(TRACKERS, "trackio", lambda run: keeper)
+    asked = config(tmp_path, storage__trackers=["trackio"], storage__every=0)
+    assert start_imitating(asked) == 0
+    steps = len(list(read_metrics(tmp_path / "tiny" / "metrics.jsonl")))
+    assert steps > 1 and told == [*range(steps), -1]
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -503,6 +523,7 @@ def test_command_when_dry_then_a_dialogue_is_shown_and_nothing_is_written(
         ({"sources__talk": TALK | {"seats": SEATS | {"Bo": "fiar"}}}, "'sources.talk.seats.Bo' is 'fiar'"),
         ({"sources__talk": TALK | {"players": ["Cy"]}}, "'sources.talk.players' names 'Cy'"),
         ({"sources__talk": TALK | {"gmaes": 3}}, "unknown key 'sources.talk.gmaes'"),
+        ({"evaluate__best": {"metric": "malformed", "goal": "min"}}, "'evaluate.best' is given"),
         ({"sources__talk": {"kind": "gams"}}, "sources.talk.kind is 'gams'; expected one of"),
     ],
 )
