@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from coplay.agents.scripted import SCRIPTED
+from coplay.games import Chance
+from coplay.scripts.settings import read_settings
 from coplay.training.config import RunConfig
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,3 +95,23 @@ def test_tree_when_compared_with_the_checkout_then_every_path_exists() -> None:
     for line in tree.splitlines():
         path = line.split()[0]
         assert (ROOT / path).exists(), f"README names {path}, which does not exist"
+
+
+def test_scripted_agents_when_listed_then_each_stands_in_the_table_of_its_package() -> None:
+    told = (ROOT / "agents" / "README.md").read_text("utf-8")
+    assert SCRIPTED and not [name for name in SCRIPTED if f"`{name}`" not in told]
+
+
+def test_tasks_of_ones_own_when_as_the_text_says_then_a_game(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = (ROOT / "games" / "README.md").read_text("utf-8")
+    (line,) = re.findall(r"`larger\.jsonl` being `(.*?)`", told)
+    commands = re.findall(r"^coplay train tasks (.* larger\.jsonl .*)$", told, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    Path("larger.jsonl").write_text(line + "\n", "utf-8")
+    assert len(commands) == 3
+    for command in commands:
+        game = read_settings("tasks", command.removesuffix(" --dry-run").split()).make_game()
+        state = game.initial_state(Chance(group_seed=1))
+        assert game.observe(state, "Ada").grammar.labels() == ("3", "8")

@@ -69,7 +69,8 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
     if finding["type"] == "union_tag_invalid":
         tag = str(finding["ctx"]["tag"])
         expected = [part.strip("'\" ") for part in str(finding["ctx"]["expected_tags"]).split(",")]
-        return f"{shown}.kind is {tag!r}; expected one of {', '.join(map(repr, expected))}{nearest(tag, expected) or _kind_elsewhere(tag, model)}"
+        hint = nearest(tag, expected) or _kind_elsewhere(tag, model)
+        return f"{shown}.kind is {tag!r}; expected one of {', '.join(map(repr, expected))}{hint}"
     if finding["type"] == "missing":
         return f"{shown!r} is missing; it has no default and must be given"
     return f"{shown!r} is {finding['input']!r}; {message[0].lower()}{message[1:]}{_literal_hint(finding)}"
@@ -79,7 +80,7 @@ def _literal_hint(finding: ErrorDetails) -> str:
     """How to write what was perhaps meant: a number as a text, or nothing."""
     value = finding["input"]
     if finding["type"] == "string_type" and isinstance(value, int | float):
-        return f", in a file \"{value}\", as a flag '\"{value}\"'"
+        return f', in a file "{value}", as a flag \'"{value}"\''
     if value == "None":
         return "; a flag writes None as null"
     return ""

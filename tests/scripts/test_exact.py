@@ -178,7 +178,10 @@ def test_refusals_when_asked_for_too_much_then_one_sentence(
     with pytest.raises(ConfigError, match=r"--disagreement 40\.0 0\.0: no point of the front"):
         evaluate_exactly(["grim"], against=(), changes=DILEMMA, disagreement=(40.0, 0.0))
     assert command(["evaluate", str(run), "--game.num-rounds", "3"]) == 2
-    assert "unrecognized arguments: --game.num-rounds 3; --game.NAME goes with --exact only" in capsys.readouterr().err
+    assert (
+        "unrecognized arguments: --game.num-rounds 3; --game.NAME goes with --exact only"
+        in capsys.readouterr().err
+    )
 
 
 def test_policy_when_its_replies_are_not_listed_then_refused(run: Path) -> None:

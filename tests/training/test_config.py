@@ -38,7 +38,11 @@ from coplay.training.run import read_config
             "many",
             "'collect.num_groups' is 'many'; input should be a valid integer",
         ),
-        ("agents.sampling.max_context", "None", "unable to parse string as an integer; a flag writes None as null"),
+        (
+            "agents.sampling.max_context",
+            "None",
+            "unable to parse string as an integer; a flag writes None as null",
+        ),
         ("name", 5, "'name' is 5; input should be a valid string, in a file \"5\", as a flag '\"5\"'"),
         ("objective.kind", "grpo", "'reinforce', 'ppo'; 'grpo' is one of estimator.kind"),
         ("estimator.kind", "ppo", "'grpo'; 'ppo' is one of objective.kind"),
