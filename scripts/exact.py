@@ -24,6 +24,7 @@ from coplay.games.game_tree import MAX_NODES, GameTree, game_tree
 from coplay.games.names import nearest
 from coplay.games.solve import Strategy, best_response, values
 from coplay.scripts.entrants import is_run, run_folder
+from coplay.scripts.own_games import use_game
 from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
 from coplay.training.seats import check_plays
@@ -196,6 +197,9 @@ def _game(entrants: Sequence[str], changes: Mapping[str, Any]) -> Game[Any]:
                 f" {rules.get(differing[0])!r}, as {runs[0]!r} was"
             )
         rules = rules or played
+    if "kind" in changes:
+        changes = {**changes, "kind": use_game(str(changes["kind"]))}
+        rules = rules if changes["kind"] == rules.get("kind") else {}
     rules = {**rules, **changes}
     if "kind" not in rules:
         raise ConfigError(

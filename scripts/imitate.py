@@ -61,7 +61,9 @@ def main(arguments: Sequence[str]) -> int:
 def start_imitating(config: ImitationConfig, *, overwrite: bool = False) -> int:
     """Imitate from the start to the end."""
     from coplay.training.imitation import new_imitation
+    from coplay.training.tracking import tracker_libraries
 
+    tracker_libraries(config.storage.trackers)
     return _imitate(new_imitation(config, overwrite=overwrite))
 
 
@@ -113,17 +115,21 @@ def _imitate(imitation: "Imitation") -> int:
     from coplay.rollout_tree.report import write_report
     from coplay.training.imitation import imitate
     from coplay.training.lock import sole_writer
+    from coplay.training.tracking import Trackers
 
     run, curriculum = imitation.run, imitation.curriculum
     sys.stderr.write(f"{told(imitation)}\n")
     every = max(curriculum.num_steps // LINES, 1)
 
+    trackers = Trackers(run)
+
     def report(step: int, metrics: Mapping[str, float]) -> None:
+        trackers.report(step, metrics)
         done = step + 1
         if done % every == 0 or done == curriculum.num_steps or "validation/loss" in metrics:
             sys.stderr.write(f"{run.config.name} {done}/{curriculum.num_steps} {_line(metrics)}\n")
 
-    with sole_writer(run.folder):
+    with sole_writer(run.folder), trackers:
         imitate(imitation, report)
         page = write_report(run.folder)
     best = run.state.best_update

@@ -88,6 +88,9 @@ def test_find_reward_when_the_name_is_wrong_then_a_sentence() -> None:
         find_reward("no_such_module:f")
     with pytest.raises(RewardError, match="expected a function of an answer"):
         find_reward("math:pi")
+    for taken in ("math:sqrt", "random:random", "os:system"):
+        with pytest.raises(RewardError, match="expected a function of an answer and a task"):
+            find_reward(taken)
     with pytest.raises(RewardError, match="with pattern None; expected a pattern"):
         find_reward("regex")
     with pytest.raises(RewardError, match="expected none, or score = 'regex'"):

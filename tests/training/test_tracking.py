@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from run_fakes import differences, run_bytes, tiny_config, tiny_run
 
 from coplay.games.optional import MissingLibraryError
+from coplay.scripts.imitate import main as imitate
 from coplay.scripts.train import main
 from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
@@ -112,6 +113,15 @@ def test_library_when_missing_then_refused_before_the_run(
         Trackers(run)
     with pytest.raises(ValidationError, match=r"storage\.trackers"):
         tiny_config(tmp_path, {"storage.trackers": ["mlflow"]})
+    kept = tmp_path / "old" / "kept"
+    kept.parent.mkdir()
+    kept.touch()
+    (kept.parent / "config.json").touch()
+    flags = ["--name", "old", "--overwrite", "--storage.folder", str(tmp_path), "--storage.trackers", "wandb"]
+    for command in (main, imitate):
+        with pytest.raises(MissingLibraryError, match="tracker 'wandb'"):
+            command(flags)
+    assert kept.exists()
     assert set(TRACKERS) == {"tensorboard", "trackio", "wandb"}
 
 
@@ -124,6 +134,34 @@ def test_settings_when_told_then_by_dotted_path(tmp_path: Path) -> None:
     assert told["game.kind"] == "iterated_matrix" and told["collect.branching"] is None
     assert told["storage.trackers"] == "[]"
     assert all(value is None or isinstance(value, bool | int | float | str) for value in told.values())
+
+
+def test_tracker_when_an_imitation_asks_for_it_then_told_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper()
+    monkeypatch.setitem(sys.modules, "trackio", ModuleType("trackio"))
+    monkeypatch.setitem(TRACKERS, "trackio", lambda _: keeper)  # type: ignore[arg-type]
+    flags = [
+        "--agents.model.hidden",
+        "16",
+        "--agents.model.intermediate",
+        "16",
+        "--agents.model.num-layers",
+        "1",
+    ]
+    flags += [
+        "--sources.talk.num-games",
+        "2",
+        "--update.num-epochs",
+        "2",
+        "--imitation.validation-share",
+        "0.5",
+    ]
+    flags += ["--storage.folder", str(tmp_path), "--storage.trackers", "trackio"]
+    assert imitate(["trust_imitate", *flags]) == 0
+    steps = [value[0] for what, value in keeper.told if what == "log"]
+    assert steps == [0, 1] and keeper.told[-1] == ("finish", None)
 
 
 @pytest.mark.needs("tensorboard")
