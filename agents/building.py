@@ -14,7 +14,7 @@ from coplay.agents.settings import ModelSettings, PolicySettings, TabularModel
 from coplay.agents.tabular import tabular_chat, tabular_policy
 from coplay.games import Game
 from coplay.games.chance_outcomes import EnumerationError
-from coplay.games.game_tree import GameTree, game_tree
+from coplay.games.game_tree import GameTree, TooLargeError, game_tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +50,14 @@ def make_base(settings: ModelSettings, *, game: Callable[[], Game[Any]], seed: i
     tokenizer: Any = embedded_tokenizer()
     try:
         tree = game_tree(game(), max_nodes=settings.max_nodes)
+    except TooLargeError:
+        raise ValueError(
+            f"a table's game has at most agents.model.max_nodes = {settings.max_nodes} nodes and this one has more;"
+            " expected fewer rounds or moves, a larger max_nodes, or agents.model.kind = 'embedded'"
+        ) from None
     except EnumerationError as error:
         raise ValueError(
-            f"agents.model.kind = 'tabular' lists every situation: {error} (agents.model.max_nodes), or"
-            " agents.model.kind = 'embedded'"
+            f"agents.model.kind = 'tabular' lists every situation: {error}, or agents.model.kind = 'embedded'"
         ) from None
     return TabularBase(tree=tree, tokenizer=tokenizer, chat=tabular_chat(tokenizer))
 

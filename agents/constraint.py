@@ -39,6 +39,17 @@ class TokenTrie:
         """True where the reply is complete."""
         return not self.children[node]
 
+    def sampled(self, label: Sequence[int], end_id: int) -> tuple[int, ...]:
+        """The tokens of a label as they are sampled: with the end token, where its reply might go on.
+
+        Raises:
+            KeyError: if it is no label of this trie.
+        """
+        node = 0
+        for token in label:
+            node = self.children[node][token]
+        return tuple(label) if self.is_leaf(node) else (*label, end_id)
+
 
 def label_paths(
     labels: Sequence[str], encode: Callable[[str], Sequence[int]], end_id: int

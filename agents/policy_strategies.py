@@ -89,7 +89,7 @@ def _situation(
         )
     trie = chat.trie(decision.observation.grammar)
     assert trie is not None, "a tree lists its moves"
-    replies = {reply: _path(trie, chat.encode_label(reply), chat.stop_ids[0]) for reply in decision.moves}
+    replies = {reply: trie.sampled(chat.encode_label(reply), chat.stop_ids[0]) for reply in decision.moves}
     longest = max(map(len, replies.values()))
     if longest > sampling.max_new_tokens:
         raise UnlistedRepliesError(
@@ -104,14 +104,6 @@ def _situation(
         transcript.record(before.replies[reply], chat.decode(before.replies[reply]))
     transcript.observe(decision.observation)
     return Situation(transcript, replies, trie)
-
-
-def _path(trie: TokenTrie, tokens: Tokens, end_id: int) -> Tokens:
-    """The tokens of a reply as they are sampled: with the end token, where a reply might go on."""
-    node = 0
-    for token in tokens:
-        node = trie.children[node][token]
-    return tokens if trie.is_leaf(node) else (*tokens, end_id)
 
 
 def _log_probs(policy: Policy, temperature: float, places: set[Place]) -> dict[Place, Sequence[float]]:

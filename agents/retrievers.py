@@ -16,6 +16,7 @@ import numpy as np
 from coplay.agents.base import ToolResult
 from coplay.agents.tool_settings import Bm25Tool, HttpTool, PassagesSettings
 from coplay.games import nearest
+from coplay.games.optional import optional_library
 
 WORDS = r"(?u)\b\w+\b"
 """What BM25 counts: words of one letter or digit too, no stop words, no stemming."""
@@ -26,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RetrieverError(ValueError):
-    """A retriever cannot be made: no such corpus, a damaged one, or its library is missing."""
+    """A retriever cannot be made: there is no such corpus, or a damaged one."""
 
 
 def read_corpus(name: str) -> list[str]:
@@ -90,12 +91,7 @@ class Bm25Retriever:
     blocks = False
 
     def __init__(self, settings: Bm25Tool) -> None:
-        try:
-            import bm25s
-        except ImportError:
-            raise RetrieverError(
-                "tools of kind 'bm25' need the package bm25s, which is not installed; install the extra `search`"
-            ) from None
+        bm25s = optional_library("bm25s", extra="search", use="a tool of kind 'bm25'")
         self._settings = settings
         self._tokenize = bm25s.tokenize
         self._passages = read_corpus(settings.corpus)

@@ -65,6 +65,8 @@ class GameData:
     """Of all that play depends on: a run that goes on must find it the same."""
     counts: Mapping[str, int]
     """How many things there are, and how many were left out for which reason."""
+    parts: frozenset[int] = frozenset()
+    """What it is made of, hashed, so that what is held out can be looked for in what is trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,11 @@ Recall = Literal["perfect", "last"]
 
 MAX_NODES = 300_000
 
+
+class TooLargeError(EnumerationError):
+    """A game has more nodes than a tree may have."""
+
+
 State = TypeVar("State")
 
 
@@ -108,7 +113,8 @@ def game_tree(
         max_nodes: the limit.
 
     Raises:
-        EnumerationError: if the game is too large, or cannot be enumerated.
+        TooLargeError: if the game has more nodes.
+        EnumerationError: if it cannot be enumerated.
     """
     return _Builder(game, recall, dict(fixed or {}), discount, exact, max_nodes).build()
 
@@ -158,7 +164,7 @@ class _Builder(Generic[State]):
 
     def _reserve(self) -> int:
         if len(self.nodes) >= self.max_nodes:
-            raise EnumerationError(
+            raise TooLargeError(
                 f"game {self.game.name!r} has more than {self.max_nodes} nodes; expected a smaller game: take fewer"
                 " rounds or moves, recall='last' where the newest text tells all, or a larger max_nodes"
             )

@@ -101,6 +101,10 @@ class TaskSet:
             found |= {f"source/{name}": count for name, count in sorted(sources.items())}
         return found
 
+    def parts(self) -> frozenset[int]:
+        """Each task's prompt, hashed."""
+        return frozenset([derive_seed(task.system, task.prompt) for task in self.tasks])
+
     def digest(self) -> str:
         """Names these tasks in this order."""
         content = json.dumps(

@@ -85,7 +85,12 @@ class Tasks(Game[TasksState]):
     @property
     def data(self) -> GameData:
         """The tasks, and what was left out of them."""
-        return GameData(name=self._set.name, digest=self._set.digest(), counts=self._set.report())
+        return GameData(
+            name=self._set.name,
+            digest=self._set.digest(),
+            counts=self._set.report(),
+            parts=self._set.parts(),
+        )
 
     def fitted(self, num_tokens: Callable[[Observation], int]) -> "Tasks":
         """Without tasks of more than `max_prompt_tokens` tokens."""

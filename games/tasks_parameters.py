@@ -1,16 +1,13 @@
 """The parameters of tasks from files."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from coplay.games.base import GameParameters
-from coplay.games.parameters import Tag, Wording, check_players
+from coplay.games.parameters import OnePlayer, Tag, Wording
 from coplay.games.rewards import find_reward
 from coplay.games.task_sets import SUMS, TaskColumns
-
-OnePlayer = Annotated[tuple[str, ...], Field(min_length=1, max_length=1), AfterValidator(check_players)]
-"""One seat."""
 
 
 class TasksParameters(GameParameters):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from coplay.games.names import nearest
+from coplay.games.optional import MissingLibraryError
 from coplay.scripts.own_games import import_games
 
 COMMANDS = {
@@ -51,7 +52,7 @@ def _guarded(command: Callable[[], int]) -> int:
         return 1
     except KeyboardInterrupt:
         return _say("stopped; what was saved stays", 130)
-    except ValueError as error:
+    except (ValueError, MissingLibraryError) as error:
         if os.environ.get("COPLAY_TRACEBACK"):
             raise
         return _say(_sentence(error), 2)

@@ -20,16 +20,15 @@ from coplay.agents.scripted_strategies import scripted_strategy
 from coplay.games import Game, make_game
 from coplay.games.agreements import nash_bargaining_solution, pareto_front, welfare_maximum
 from coplay.games.chance_outcomes import EnumerationError
-from coplay.games.game_tree import MAX_NODES, GameTree, game_tree
+from coplay.games.game_tree import MAX_NODES, GameTree, TooLargeError, game_tree
 from coplay.games.names import nearest
 from coplay.games.solve import Strategy, best_response, values
 from coplay.scripts.entrants import is_run, run_folder
 from coplay.scripts.own_games import use_game
+from coplay.training.evaluate_settings import SELF_PLAY
 from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
 from coplay.training.seats import check_plays
-
-SELF_PLAY = "self-play"
 
 
 class ExactResult(BaseModel):
@@ -109,11 +108,13 @@ def evaluate_exactly(
     game = _game([*entrants, *against], changes)
     try:
         tree = game_tree(game, max_nodes=max_nodes)
-    except EnumerationError as error:
+    except TooLargeError:
         raise ConfigError(
-            f"--exact lists every play: {error}; here that is --game.parameter value (such as --game.num-rounds 2)"
-            " or --max-nodes"
+            f"--exact lists every play, and game {game.name!r} has more than {max_nodes} nodes; expected a smaller game"
+            " (--game.parameter value, such as --game.num-rounds 2) or a larger --max-nodes"
         ) from None
+    except EnumerationError as error:
+        raise ConfigError(f"--exact lists every play: {error}") from None
     known = {text: _entrant(text, game) for text in dict.fromkeys([*entrants, *against])}
     told: dict[tuple[int, str], Strategy] = {}
 
@@ -267,7 +268,8 @@ def print_exactly(report: ExactReport) -> None:
             if result.exploitability is None
             else f"exploitability {result.exploitability:.6g}"
         )
-        lines.append(f"{result.entrant}, {result.opponent}: {measure}")
+        where = "" if result.opponent == SELF_PLAY else f" as {' and '.join(result.own)}"
+        lines.append(f"{result.entrant}{where}, {result.opponent}: {measure}")
     if report.pareto_front is not None and report.nash_bargaining is not None:
         corners = ", ".join(f"({x:.6g}, {y:.6g})" for x, y in report.pareto_front)
         first, second = report.nash_bargaining

@@ -11,7 +11,7 @@ import tyro
 
 from coplay.agents.runs import find_run
 from coplay.scripts.settings import IMITATION
-from coplay.scripts.train import take, take_value
+from coplay.scripts.words import take, take_value
 from coplay.training.imitation_config import ImitationConfig
 from coplay.training.messages import ConfigError
 
@@ -120,14 +120,13 @@ def _imitate(imitation: "Imitation") -> int:
     run, curriculum = imitation.run, imitation.curriculum
     sys.stderr.write(f"{told(imitation)}\n")
     every = max(curriculum.num_steps // LINES, 1)
-
     trackers = Trackers(run)
 
     def report(step: int, metrics: Mapping[str, float]) -> None:
-        trackers.report(step, metrics)
         done = step + 1
         if done % every == 0 or done == curriculum.num_steps or "validation/loss" in metrics:
             sys.stderr.write(f"{run.config.name} {done}/{curriculum.num_steps} {_line(metrics)}\n")
+        trackers.report(step, metrics)
 
     with sole_writer(run.folder), trackers:
         imitate(imitation, report)

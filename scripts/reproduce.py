@@ -31,11 +31,31 @@ class Experiment:
     seeds: tuple[int, ...]
     opponent: str
     """Whom the trained policy meets besides itself."""
+    flags: tuple[str, ...] = ()
+    """What is changed over the configuration."""
+
+    @property
+    def name(self) -> str:
+        """The configuration, and the values of the flags."""
+        return "_".join((self.config, *self.flags[1::2]))
 
 
 EXPERIMENTS = (
     Experiment(config="dilemma_aligned", seeds=(1, 2, 3, 4, 5, 6, 7, 8), opponent="always_defect"),
     Experiment(config="dilemma_independent", seeds=(1, 2, 3), opponent="always_defect"),
+    Experiment(
+        config="dilemma_independent",
+        flags=("--objective.kind", "ppo"),
+        seeds=(1, 2, 3),
+        opponent="always_defect",
+    ),
+    Experiment(
+        config="dilemma_independent",
+        flags=("--objective.kind", "ppo", "--estimator.kind", "grpo"),
+        seeds=(1, 2, 3),
+        opponent="always_defect",
+    ),
+    Experiment(config="dilemma_aligned_ppo", seeds=(1, 2, 3), opponent="always_defect"),
     Experiment(config="dilemma_shared_reward", seeds=(1, 2, 3), opponent="always_defect"),
     Experiment(config="trust_aligned", seeds=(1, 2, 3), opponent="greedy"),
     Experiment(config="trust_independent", seeds=(1, 2, 3), opponent="greedy"),
@@ -56,13 +76,13 @@ class Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiments asked for; exit code 1 if a run fails."""
     parser = argparse.ArgumentParser(description=__doc__)
-    names = [experiment.config for experiment in EXPERIMENTS]
+    names = [experiment.name for experiment in EXPERIMENTS]
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--seeds", type=int, default=None, help="only the first N seeds of each")
     parser.add_argument("--folder", default="runs/reproduce", help="where the run folders go")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     asked = parser.parse_args(arguments)
-    chosen = [e for e in EXPERIMENTS if asked.only is None or e.config in asked.only]
+    chosen = [e for e in EXPERIMENTS if asked.only is None or e.name in asked.only]
     jobs = [(e, seed) for e in chosen for seed in e.seeds[: asked.seeds]]
     outcomes = run_all(jobs, asked.folder, jobs_at_once=asked.jobs)
     console = Console(file=sys.stdout, width=110)
@@ -80,9 +100,9 @@ def run_all(jobs: Sequence[tuple[Experiment, int]], folder: str, *, jobs_at_once
 
 def run_one(experiment: Experiment, seed: int, folder: str) -> Outcome:
     """Train one seed in a process of its own and read its last evaluation."""
-    name = f"{experiment.config}_{seed}"
+    name = f"{experiment.name}_{seed}"
     words = [sys.executable, "-m", "coplay.scripts.cli", "train", experiment.config, "--overwrite"]
-    words += ["--name", name, "--seed", str(seed), "--storage.folder", folder]
+    words += ["--name", name, "--seed", str(seed), "--storage.folder", folder, *experiment.flags]
     started = time.perf_counter()
     done = subprocess.run(  # noqa: S603 - our own command, no shell
         words, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -106,7 +126,7 @@ def cpu_seconds(run: Path) -> float:
 
 def experiment_table(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
     """One row a seed, the mean over seeds last."""
-    table = Table(title=f"{experiment.config}: return per round [95 % interval over games]")
+    table = Table(title=f"{experiment.name}: return per round [95 % interval over games]")
     for heading in (
         "seed",
         "self-play",

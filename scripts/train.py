@@ -10,6 +10,7 @@ import tyro
 from coplay.agents.runs import find_run, read_object
 from coplay.scripts.progress import Progress
 from coplay.scripts.settings import DEFAULT_CONFIG, OTHER_CONFIG, read_settings, shipped_configs
+from coplay.scripts.words import take, take_value
 from coplay.training.config import RunConfig
 from coplay.training.messages import ConfigError
 
@@ -128,23 +129,3 @@ def _train(run: "Run") -> int:
     lines = [*told, f"run folder: {run.folder}", f"to look at: {page}"]
     sys.stderr.write("\n".join(lines) + "\n")
     return 0
-
-
-def take(words: list[str], switch: str) -> bool:
-    """Whether a switch is among the words, and no longer after."""
-    if switch in words:
-        words.remove(switch)
-        return True
-    return False
-
-
-def take_value(words: list[str], option: str) -> str | None:
-    """The word after an option, both taken out; None where the option is not given."""
-    if option not in words:
-        return None
-    place = words.index(option)
-    if place + 1 >= len(words):
-        raise ConfigError(f"{option} needs a value, e.g. {option} runs/NAME")
-    value = words[place + 1]
-    del words[place : place + 2]
-    return value

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_fakes import FULL, LORA, differences, run_bytes, tiny_settings
+from run_fakes import FULL, LORA, differences, imitation_settings, run_bytes, tiny_settings
 
 NUM_KILLS = 10
 SETTINGS: dict[str, Any] = {
@@ -35,6 +35,21 @@ SETTINGS: dict[str, Any] = {
     "update": {"num_updates": 6, "lr": 1e-2},
     "evaluate": {"every": 2, "num_games": 2, "anchors": ["tit_for_tat"]},
 }
+IMITATION = """
+import json, sys
+from pathlib import Path
+from coplay.training.imitation import imitate, new_imitation, resume_imitation
+from coplay.training.imitation_config import ImitationConfig
+settings, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+begun = (folder / "config.json").exists()
+if begun:
+    imitation = resume_imitation(folder)
+else:
+    imitation = new_imitation(ImitationConfig.model_validate(settings), overwrite=True)
+imitate(imitation, lambda step, metrics: None)
+"""
 CHILD = """
 import json, sys
 from pathlib import Path
@@ -53,9 +68,9 @@ train(run, lambda update, metrics: None)
 class Child:
     """A process that trains or goes on; it waits with everything imported until told to start."""
 
-    def __init__(self, settings: dict[str, Any], folder: Path) -> None:
+    def __init__(self, settings: dict[str, Any], folder: Path, program: str = CHILD) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, json.dumps(settings), str(folder)],
+            [sys.executable, "-c", program, json.dumps(settings), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -117,3 +132,34 @@ def test_law_8_ten_kills_at_random_moments_change_no_byte(tmp_path: Path, checkp
         child.start()
         child.finish()
         assert differences(expected, run_bytes(folder)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_law_8_imitations_killed_at_random_moments_change_no_byte(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "update__num_epochs": 8,
+        "storage__checkpoint_every": 3,
+        "evaluate": {"every": 4, "num_games": 2},
+    }
+    whole = imitation_settings(tmp_path / "whole", **changes)
+    child = Child(whole, tmp_path / "whole" / "tiny", IMITATION)
+    child.start()
+    started = time.perf_counter()
+    child.finish()
+    duration = time.perf_counter() - started
+    expected = run_bytes(tmp_path / "whole" / "tiny")
+    assert expected["updates"] == list(range(8 * 3))
+
+    settings, folder = imitation_settings(tmp_path / "cut", **changes), tmp_path / "cut" / "tiny"
+    lots = random.Random(6)
+    for kills in range(5):
+        child = Child(settings, folder, IMITATION)
+        child.start()
+        if not child.kill_after(lots.uniform(0.0, 0.4 * duration)):
+            assert kills, "the first one is to be killed"
+            break
+    child = Child(settings, folder, IMITATION)
+    child.start()
+    child.finish()
+    assert differences(expected, run_bytes(folder)) == []

@@ -15,7 +15,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     folder = str(tmp_path_factory.mktemp("science"))
     jobs = [(experiment, experiment.seeds[0]) for experiment in EXPERIMENTS]
     return {
-        experiment.config: outcome
+        experiment.name: outcome
         for (experiment, _), outcome in zip(jobs, run_all(jobs, folder, jobs_at_once=2), strict=True)
     }
 
@@ -34,11 +34,20 @@ def theirs(outcome: Outcome, opponent: str) -> float:
     return other.mean
 
 
+def aligned(outcome: Outcome) -> bool:
+    return (
+        self_play(outcome) >= 2.5
+        and own(outcome, "always_defect") >= 0.8
+        and theirs(outcome, "always_defect") <= 1.6
+    )
+
+
 CLAIMS: dict[str, Callable[[Outcome], bool]] = {
-    "dilemma_aligned": lambda o: (
-        self_play(o) >= 2.5 and own(o, "always_defect") >= 0.8 and theirs(o, "always_defect") <= 1.6
-    ),
+    "dilemma_aligned": aligned,
+    "dilemma_aligned_ppo": aligned,
     "dilemma_independent": lambda o: self_play(o) <= 1.10,
+    "dilemma_independent_ppo": lambda o: self_play(o) <= 1.10,
+    "dilemma_independent_ppo_grpo": lambda o: self_play(o) <= 1.10,
     "dilemma_shared_reward": lambda o: self_play(o) >= 2.9 and theirs(o, "always_defect") >= 4.5,
     "dilemma_critic_independent": lambda o: self_play(o) <= 1.10,
 }

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,19 @@ HELD_OUT = "held_out"
 
 
 def read_data(mixture: Mixture, exams: Sequence[Exam]) -> dict[str, GameData]:
-    """What was read, by the label of each game; `held_out/LABEL` of those that are only evaluated."""
-    found = {variant.label: variant.game.data for variant in mixture.variants}
+    """What was read, by the label of each game; `held_out/LABEL` of those that are only evaluated.
+
+    `trained_on` counts what is held out and yet trained on too.
+    """
+    found = {v.label: data for v in mixture.variants if (data := v.game.data) is not None}
+    trained = frozenset[int]().union(*[data.parts for data in found.values()])
     for exam in exams:
-        if exam.held_out:
-            found |= {f"{HELD_OUT}/{variant.label}": variant.game.data for variant in exam.games.variants}
-    return {label: data for label, data in found.items() if data is not None}
+        for variant in exam.games.variants if exam.held_out else ():
+            data = variant.game.data
+            if data is not None:
+                known = {**data.counts, "trained_on": len(data.parts & trained)}
+                found[f"{HELD_OUT}/{variant.label}"] = replace(data, counts=known)
+    return found
 
 
 def data_metrics(

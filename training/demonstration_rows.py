@@ -152,10 +152,7 @@ class Scribe:
         else:
             assert not isinstance(turn.action, Malformed)
             ids = chat.encode_label(turn.observation.grammar.write(turn.action.value))
-        node = 0
-        for token in ids:
-            node = trie.children[node][token]
-        ids = ids if trie.is_leaf(node) else (*ids, chat.stop_ids[0])
+        ids = trie.sampled(ids, chat.stop_ids[0])
         chosen = tuple(len(allowed) > 1 for allowed in trie.walk(ids))
         return Sample(ids, (0.0,) * len(ids), chosen, "grammar")
 

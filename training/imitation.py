@@ -22,6 +22,7 @@ from coplay.training.metrics import prefixed
 from coplay.training.passes import reading_of
 from coplay.training.record import evaluate_run
 from coplay.training.run import IMITATION_FILE, Run, build_run, make_folder
+from coplay.training.timing import Clock, NumTokens
 
 Report = Callable[[int, Mapping[str, float]], None]
 DEMONSTRATIONS_FILE = "demonstrations.json"
@@ -218,15 +219,20 @@ def imitate(imitation: Imitation, report: Report) -> None:
         evaluate_run(run, chooses_best=False)
         run.save()
     for paths in curriculum.batches(run.state.update):
-        step = run.state.update
+        step, clock = run.state.update, Clock()
         values = prefixed("imitation", imitation_metrics(imitation, paths, step))
         run.state = run.state.model_copy(update={"update": step + 1})
         run.engine.publish(imitation.policy.name)
+        clock.lap("update")
+        values |= clock.metrics(_num_tokens(paths))
         new_best = False
         if (step + 1) % curriculum.steps_per_epoch == 0 and curriculum.validation:
+            clock = Clock()
             known = _validate(imitation)
             values |= prefixed("validation", known)
             new_best = _note(run, known["loss"])
+            clock.lap("validate")
+            values |= clock.metrics(_num_tokens(curriculum.validation))
         metrics.append(step, values)
         _keep(run, new_best=new_best, last=step + 1 == curriculum.num_steps)
         report(step, values)
@@ -251,6 +257,13 @@ def imitation_metrics(imitation: Imitation, paths: Sequence[Trajectory], step: i
         lr=update.lr.value(step),
         gradient_clip=update.gradient_clip,
         refused=run.folder / "refused" / f"{imitation.policy.name}-{step:06d}.safetensors",
+    )
+
+
+def _num_tokens(paths: Sequence[Trajectory]) -> NumTokens:
+    rows = [row for path in paths for row in path.rows]
+    return NumTokens(
+        sampled=sum(int(row.sampled.sum()) for row in rows), total=sum(len(row.ids) for row in rows)
     )
 
 

@@ -12,7 +12,7 @@ from coplay.training.config import (
     StorageSettings,
     UpdateSettings,
 )
-from coplay.training.evaluate_settings import EvaluateSettings
+from coplay.training.evaluate_settings import BestSettings, EvaluateSettings
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import MixtureEntry, make_mixture, read_game
 from coplay.training.schedules import Constant, LearningRate
@@ -118,6 +118,11 @@ class ImitationConfig(Settings):
     def _check(self) -> "ImitationConfig":
         self.policy()
         self.run(num_steps=1)
+        if self.evaluate.best != BestSettings():
+            raise ConfigError(
+                "'evaluate.best' is given, but the best checkpoint of an imitation is the one with the smallest"
+                " validation loss; expected no section 'evaluate.best'"
+            )
         for name, source in self.sources.items():
             if isinstance(source, GamesSource):
                 self._check_games(f"sources.{name}", source)

@@ -6,12 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from coplay.training.losses import LARGEST_LOG_RATIO
 from coplay.training.masked import keep, masked_mean, masked_sum, segment_sum
 
 Strategy = Literal["none", "token", "turn", "sequence"]
-
-# exp(30) squared, summed over a million tokens, still fits float32.
-_LARGEST_LOG_RATIO = 30.0
 
 
 def importance_ratios(
@@ -59,7 +57,7 @@ def importance_ratios(
     if ids is not None:
         index = _numbered(ids)
         gaps = segment_sum(gaps, index, len(ids))[index]
-    return keep(gaps.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp(), mask)
+    return keep(gaps.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp(), mask)
 
 
 def mean_ratios(
@@ -87,7 +85,7 @@ def mean_ratios(
     if unit != "token":
         assert ids is not None
         gaps = segment_mean(gaps, ids)
-    return gaps.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO).exp()
+    return gaps.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
 
 
 def segment_mean(x: Tensor, ids: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from coplay.training.masked import keep, masked_sum
 
 Normaliser = Literal["trajectories", "tokens", "sequence", "constant"]
 
-# Beyond this a log-ratio is an accident; exp of it still fits every float type but half.
-_LARGEST_LOG_RATIO = 30.0
+LARGEST_LOG_RATIO = 30.0
+"""Beyond this a log-ratio is an accident. exp(30) squared, summed over a million tokens, still fits float32."""
 
 
 def normaliser(
@@ -101,7 +101,7 @@ def _log_ratio(
 ) -> Tensor:
     """X = log π_ref − log π, bounded, 0 where masked or dropped: estimators and gradients are 0 there."""
     gap = keep(reference_log_probs.detach(), mask) - keep(log_probs, mask)
-    bounded = gap.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO)
+    bounded = gap.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
     return keep(bounded, gap <= 0) if drop_likelier else bounded
 
 
@@ -127,14 +127,7 @@ def kl_k2(
 ) -> Tensor:
     """k2 = x² / 2 with x = log π_ref − log π: biased, low variance (Schulman; MATH.md 1.9).
 
-    Args:
-        log_probs: (N,).
-        reference_log_probs: (N,), taken as constants.
-        mask: (N,) bool, or None.
-        drop_likelier: 0 at tokens that the reference finds likelier than the policy does (x > 0).
-
-    Returns:
-        (N,), 0 at masked tokens.
+    Arguments and result are those of `kl_k1`.
     """
     return _log_ratio(log_probs, reference_log_probs, mask, drop_likelier).square() / 2
 
@@ -144,14 +137,7 @@ def kl_k3(
 ) -> Tensor:
     """k3 = e^x − 1 − x with x = log π_ref − log π: unbiased for KL(π‖ref) and ≥ 0 (Schulman; MATH.md 1.9).
 
-    Args:
-        log_probs: (N,).
-        reference_log_probs: (N,), taken as constants.
-        mask: (N,) bool, or None.
-        drop_likelier: 0 at tokens that the reference finds likelier than the policy does (x > 0).
-
-    Returns:
-        (N,), 0 at masked tokens.
+    Arguments and result are those of `kl_k1`.
     """
     x = _log_ratio(log_probs, reference_log_probs, mask, drop_likelier)
     return torch.expm1(x) - x

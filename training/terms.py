@@ -8,14 +8,11 @@ from torch import Tensor
 from coplay.agents.policy import Policy
 from coplay.training.importance import importance_weights, mean_ratios, segment_sizes
 from coplay.training.log_probs import TokenScores
-from coplay.training.losses import kl_loss, normaliser, ppo_clip, reinforce
+from coplay.training.losses import LARGEST_LOG_RATIO, kl_loss, normaliser, ppo_clip, reinforce
 from coplay.training.masked import keep
 from coplay.training.objectives import ObjectiveSettings, PpoObjective
 from coplay.training.passes import ReadPlan, TokenPass, all_log_probs
 from coplay.training.records import TokenBatch
-
-LARGEST_LOG_RATIO = 30.0
-"""Beyond this a ratio is an accident; its exp still fits float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +120,7 @@ def _factors(
 ) -> None:
     """What multiplies the policy term of some tokens: importance weights, and ratios to the policy before."""
     log_probs = measured.log_probs[tokens]
-    if not isinstance(settings, PpoObjective):
-        measured.weights[tokens] = weights_of(settings, batch, log_probs, tokens)
-        return
-    if before is None:
+    if before is None or not isinstance(settings, PpoObjective):
         measured.weights[tokens] = weights_of(settings, batch, log_probs, tokens)
         return
     measured.weights[tokens] = before.weights[tokens]

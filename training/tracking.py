@@ -72,7 +72,7 @@ def _wandb(run: Run) -> TrackerLike:
     return tracker
 
 
-TRACKERS: Mapping[str, Callable[[Run], TrackerLike]] = {
+TRACKERS: dict[str, Callable[[Run], TrackerLike]] = {
     "tensorboard": _tensorboard,
     "trackio": _trackio,
     "wandb": _wandb,

@@ -279,6 +279,14 @@ def test_labels_that_begin_others_end_with_the_end_token(policies: dict[str, Pol
     check_ratio_one(policies["ada"], [request], [sample])
 
 
+def test_label_when_written_as_sampled_then_with_the_end_token_only_where_its_reply_might_go_on() -> None:
+    assert trie("A", "long one", "long two").sampled(WORDS["long two"], STOP) == WORDS["long two"]
+    nested = trie("A", "A more")
+    assert nested.sampled(WORDS["A"], STOP) == (30, STOP) and nested.sampled((30, 45), STOP) == (30, 45, STOP)
+    with pytest.raises(KeyError):
+        nested.sampled(WORDS["B"], STOP)
+
+
 def test_finish_says_why_a_reply_ended(policies: dict[str, Policy]) -> None:
     engine = LocalEngine(policies)
     free = engine.sample_all([ask("d", context_of(5), stop_ids=())])[0]

@@ -16,6 +16,7 @@ from coplay.agents.retrievers import Bm25Retriever, HttpRetriever, RetrieverErro
 from coplay.agents.tool_settings import Bm25Tool, HttpTool
 from coplay.agents.tools import answer_call
 from coplay.games import Tool, Tools
+from coplay.games.optional import MissingLibraryError
 from coplay.games.rewards import exact_match
 from coplay.games.search_qa import read_questions
 
@@ -147,6 +148,19 @@ def test_corpus_when_missing_empty_or_damaged_then_named(tmp_path: Path) -> None
     path.write_text('{"contents": "a"}\n{"text": "b"}\n', encoding="utf-8")
     with pytest.raises(RetrieverError, match="line 2"):
         read_corpus(str(path))
+
+
+def test_bm25_when_its_library_is_missing_then_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def absent(module: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("coplay.games.optional.import_module", absent)
+    with pytest.raises(
+        MissingLibraryError, match=r"'bm25' needs the library 'bm25s'.*pip install .*\[search\]"
+    ):
+        Bm25Retriever(Bm25Tool(corpus="search_qa"))
 
 
 @pytest.mark.needs("bm25s")

@@ -1,18 +1,31 @@
 """Every estimator's mean against enumeration through the whole stack, and planted faults that have to be found."""
 
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from coplay.agents.language import SamplingSettings, language_agent_factory
+from coplay.agents.local_engine import LocalEngine
+from coplay.agents.tabular import tabular_policy
+from coplay.games import make_game
+from coplay.games.game_tree import game_tree
 from coplay.games.plays import credit_gradient, plays
 from coplay.games.solve import logit_gradient
+from coplay.rollout_tree import CollectPlan, collect_sync, plan_episodes
 from coplay.scripts.bias_bench import BETA, DISCOUNT, SCHEMES, Bench, Scheme
 from coplay.scripts.bias_expectations import advantages, expectation
 from coplay.scripts.bias_table import NUM_BATCHES, SMALLEST_P, Row, compare, main, measure
 from coplay.training.baselines import leave_one_out
+from coplay.training.estimators import estimate
+from coplay.training.extract import extract, tick_table
+from coplay.training.gradients import gradient
+from coplay.training.packets import make_packets
 from coplay.training.records import Estimate, TickTable
+from coplay.training.trainer import Trainer
 
 RLOO = {"baseline": "leave_one_out"}
 LUCKY = [scheme for scheme in SCHEMES if scheme.name.startswith("R")]
@@ -118,6 +131,38 @@ def test_expectation_when_summed_over_plays_then_the_gradient_by_nodes(game: str
         summed = credit_gradient(bench.tree, player, bench.strategies, advantages(bench, scheme, player))
         by_nodes = logit_gradient(bench.tree, player, bench.strategies)
         assert summed == pytest.approx({cell: by_nodes[cell] for cell in summed}, abs=1e-12)
+
+
+def test_seats_when_they_share_a_policy_then_rows_of_their_own_g52(tmp_path: Path) -> None:
+    """One-shot dilemma, even odds, two matches: all 16 outcomes through rows, estimator, packets, credit and step."""
+    game = make_game("iterated_matrix", num_rounds=1, wording="terse")
+    policy = tabular_policy("both", game_tree(game))
+    sampling = SamplingSettings(max_new_tokens=2)
+    sit = language_agent_factory(
+        LocalEngine({"both": policy}), policy.chat, policy.label, sampling, run_seed=1
+    )
+    players = game.spec.players
+    plan = plan_episodes(
+        game, run_seed=1, iteration=0, num_groups=10, group_size=4, seats=dict.fromkeys(players, sit),
+        seat_names=dict.fromkeys(players, policy.label),
+    )  # fmt: skip
+    played = collect_sync(CollectPlan(game=game, episodes=plan))
+    outcomes = {tuple(turn.reply for turn in tree.steps[0].turns): tree for tree in played}
+    assert len(outcomes) == 4
+    config = Scheme(name="RLOO", **RLOO).config()
+    sums = {"apart": 0.0, "pooled": 0.0}
+    for pair in product(outcomes.values(), repeat=2):
+        trees = [replace(tree, episode=f"000000/{place:05d}") for place, tree in enumerate(pair)]
+        paths = extract(trees)
+        table = tick_table(paths, reward_scale=1.0, has_chance=False)
+        apart = estimate(config.estimator, table, running_means={})
+        for name, found in (("apart", apart), ("pooled", pooled(table, apart))):
+            trainer = Trainer(policy, config, players)
+            credit = trainer.credit(paths, table, found, make_packets(table, found.advantages), update=0)
+            assert credit is not None
+            slope = -gradient(policy, credit, config, 0, folder=tmp_path)["logits"]
+            sums[name] += float(slope[:, 0].sum()) / 16
+    assert sums == pytest.approx({"apart": -3 / 8, "pooled": -2 / 3}, abs=1e-6)
 
 
 def test_plays_when_listed_then_their_chances_sum_to_one_and_ticks_are_rounds() -> None:

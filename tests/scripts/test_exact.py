@@ -167,7 +167,7 @@ def test_probabilities_when_read_then_those_that_replies_were_sampled_with(run: 
 def test_refusals_when_asked_for_too_much_then_one_sentence(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"more than 2000 nodes.*--max-nodes"):
+    with pytest.raises(ConfigError, match=r"more than 2000 nodes; expected a smaller game.*--max-nodes"):
         evaluate_exactly(["grim"], against=(), changes={"kind": "iterated_matrix"}, max_nodes=2000)
     with pytest.raises(ConfigError, match=r"names no run, so no game; expected .* --game.kind"):
         evaluate_exactly(["grim"], against=(), changes={})

@@ -248,6 +248,15 @@ def test_old_checkpoints_when_pruned_then_the_newest_and_the_best_stay(tmp_path:
     assert complete_checkpoints(tmp_path) == [2, 4, 5]
 
 
+def test_updates_when_so_many_are_asked_for_then_so_many_and_the_last_is_saved(tmp_path: Path) -> None:
+    """A budget that is no multiple of the period of saving neither costs an update nor the last weights."""
+    run = tiny_run(tmp_path, {"update.num_updates": 5, "storage.checkpoint_every": 2})
+    train(run, silent)
+    assert [line["update"] for line in read_metrics(run.folder / "metrics.jsonl")] == [0, 1, 2, 3, 4]
+    assert complete_checkpoints(run.folder) == [2, 4, 5]
+    assert run.policies["shared"].version == 5
+
+
 def test_best_checkpoint_when_evaluated_then_kept_beside_the_newest(tmp_path: Path) -> None:
     changes = {"evaluate": {"every": 1, "num_games": 2}, "update.num_updates": 4, "storage.keep": 1}
     run = tiny_run(tmp_path, changes)

@@ -1,13 +1,15 @@
 """Imitation: what is learnt from which dialogue, by what loss, and that no dialogue is lost without being counted."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from run_fakes import FULL, differences, run_bytes, tiny_run
+from run_fakes import SEATS, TALK, differences, imitation_settings, run_bytes, tiny_run
 from transformers import PreTrainedTokenizerFast
 
 from coplay.agents.chat import ChatFormat
@@ -17,6 +19,7 @@ from coplay.games import Malformed
 from coplay.rollout_tree import CollectPlan, RolloutTree, Turn, collect_sync, plan_episodes, read_rollouts
 from coplay.rollout_tree.chats import read_chats
 from coplay.rollout_tree.export import export_messages
+from coplay.scripts.imitate import start_imitating
 from coplay.scripts.settings import IMITATION, read_settings
 from coplay.training.config import RunConfig
 from coplay.training.demonstration_rows import Lesson, Scribe, lessons
@@ -29,39 +32,13 @@ from coplay.training.messages import ConfigError
 from coplay.training.metrics import read_metrics
 from coplay.training.passes import ReadPlan
 from coplay.training.run import Run, new_run
+from coplay.training.tracking import TRACKERS
 
-SEATS = {"Ada": "welfare_maximising", "Bo": "fair"}
-TALK = {"kind": "games", "num_games": 5, "seats": SEATS}
 READING = ReadPlan(micro_batch_tokens=16384)
 
 
-def settings(folder: Path, **changes: Any) -> dict[str, Any]:
-    """An imitation of milliseconds; `changes` by dotted path, with `__` for the dots."""
-    data: dict[str, Any] = {
-        "name": "tiny",
-        "seed": 3,
-        "game": {"kind": "trust_and_split", "wording": "terse", "num_rounds": 2, "claims": [0, 5, 10]},
-        "agents": {
-            "model": {"kind": "embedded", "hidden": 16, "intermediate": 16, "num_layers": 1, "num_heads": 2},
-            "policies": {"shared": {"weights": FULL}},
-            "sampling": {"max_new_tokens": 40, "constrained": False},
-        },
-        "sources": {"talk": TALK},
-        "imitation": {"validation_share": 0.2},
-        "update": {"num_epochs": 2, "batch_size": 3, "lr": 1e-2},
-        "storage": {"folder": str(folder), "checkpoint_every": 1, "keep": None},
-    }
-    for path, value in changes.items():
-        *sections, name = path.split("__")
-        node = data
-        for section in sections:
-            node = node.setdefault(section, {})
-        node[name] = value
-    return data
-
-
 def config(folder: Path, **changes: Any) -> ImitationConfig:
-    return ImitationConfig.model_validate(settings(folder, **changes))
+    return ImitationConfig.model_validate(imitation_settings(folder, **changes))
 
 
 def scribe(chat: ChatFormat | None = None, *, constrained: bool = False, **sampling: Any) -> Scribe:
@@ -296,7 +273,7 @@ def test_stored_ids_when_of_this_tokenizer_then_learnt_as_they_were_sampled(tmp_
     run = tiny_run(
         tmp_path / "runs",
         {
-            "game": settings(tmp_path)["game"] | {"max_message_characters": 400},
+            "game": imitation_settings(tmp_path)["game"] | {"max_message_characters": 400},
             "agents.sampling": {"max_new_tokens": 3, "constrained": False},
             "update.num_updates": 1,
         },
@@ -451,7 +428,7 @@ def finished(folder: Path, **changes: Any) -> Imitation:
 
 def test_training_when_started_from_an_imitation_then_its_weights(tmp_path: Path) -> None:
     imitation = finished(tmp_path)
-    data = settings(tmp_path, name="after")
+    data = imitation_settings(tmp_path, name="after")
     for section in ("sources", "imitation"):
         del data[section]
     data["update"] = {"num_updates": 1}
@@ -519,6 +496,22 @@ def test_command_when_dry_then_a_dialogue_is_shown_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_tracker_when_asked_for_then_told_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int | None] = []
+    keeper = SimpleNamespace(
+        start=lambda: None,
+        store_init_configuration=lambda values: None,
+        log=lambda values, step: told.append(step if "imitation/loss" in values else None),
+        finish=lambda: told.append(-1),
+    )
+    monkeypatch.setitem(sys.modules, "trackio", ModuleType("trackio"))
+    monkeypatch.setitem(TRACKERS, "trackio", lambda run: keeper)
+    asked = config(tmp_path, storage__trackers=["trackio"], storage__every=0)
+    assert start_imitating(asked) == 0
+    steps = len(list(read_metrics(tmp_path / "tiny" / "metrics.jsonl")))
+    assert steps > 1 and told == [*range(steps), -1]
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -530,12 +523,13 @@ def test_command_when_dry_then_a_dialogue_is_shown_and_nothing_is_written(
         ({"sources__talk": TALK | {"seats": SEATS | {"Bo": "fiar"}}}, "'sources.talk.seats.Bo' is 'fiar'"),
         ({"sources__talk": TALK | {"players": ["Cy"]}}, "'sources.talk.players' names 'Cy'"),
         ({"sources__talk": TALK | {"gmaes": 3}}, "unknown key 'sources.talk.gmaes'"),
+        ({"evaluate__best": {"metric": "malformed", "goal": "min"}}, "'evaluate.best' is given"),
         ({"sources__talk": {"kind": "gams"}}, "sources.talk.kind is 'gams'; expected one of"),
     ],
 )
 def test_config_when_wrong_then_one_sentence(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        IMITATION.check(settings(tmp_path, **changes))
+        IMITATION.check(imitation_settings(tmp_path, **changes))
     assert told in str(caught.value)
 
 

@@ -123,7 +123,9 @@ def test_config_when_it_asks_for_what_only_language_models_do_then_refused(
 
 def test_game_when_too_large_or_not_listable_then_one_sentence(tmp_path: Path) -> None:
     small = TABULAR | {"agents.model": {"kind": "tabular", "max_nodes": 50}}
-    with pytest.raises(ValueError, match=r"more than 50 nodes; .*agents.model.max_nodes.*'embedded'"):
+    with pytest.raises(
+        ValueError, match=r"max_nodes = 50 nodes and this one has more; expected fewer.*'embedded'"
+    ):
         tiny_run(tmp_path, small)
     free = TABULAR | {"game": {"kind": "trust_and_split", "wording": "terse"}}
     with pytest.raises(ValueError, match=r"expected a grammar that lists its moves.*'embedded'"):

@@ -106,15 +106,27 @@ def test_held_out_when_another_file_then_evaluated_and_never_trained_on(tmp_path
     settings = changes(tmp_path, evaluate={"every": 4, "num_games": 4, "held_out": [held]})
     run = tiny_run(tmp_path, settings)
     assert run.data["held_out/unseen"].counts["tasks"] == 4
+    assert run.data["held_out/unseen"].counts["trained_on"] == 0
     train(run, silent)
     (last,) = [
         entry for entry in json.loads((run.folder / "evaluations.json").read_text()) if entry["update"] == 4
     ]
-    assert [(one.get("game", ""), one["games"]) for one in last["results"]] == [("", 4), ("unseen", 4)]
+    whole = [one for one in last["results"] if not one.get("source")]
+    assert [(one.get("game", ""), one["games"]) for one in whole] == [("", 4), ("unseen", 4)]
+    by_source = {one["source"]: one["games"] for one in last["results"] if one.get("source")}
+    assert set(by_source) <= {"play", "move", "my", "your"}
+    assert sum(games for source, games in by_source.items() if source != "your") == 4
     trained = {
         tree.steps[0].info["source"] for n in range(4) for tree in read_rollouts(run.folder, iteration=n)
     }
     assert "your" not in trained
+
+
+def test_held_out_when_some_of_it_is_trained_on_then_counted(tmp_path: Path) -> None:
+    held = {"name": "half", "game": {"path": write(tmp_path / "test.jsonl", "your move")}}
+    told = dry_run(tiny_config(tmp_path, changes(tmp_path, evaluate={"held_out": [held]})))
+    (line,) = [line for line in told.splitlines() if "held_out/half" in line]
+    assert "tasks 8" in line and line.endswith("trained_on 4")
 
 
 def test_run_when_prompts_are_too_long_in_its_tokens_then_left_out_at_the_start(tmp_path: Path) -> None:

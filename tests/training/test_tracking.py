@@ -136,34 +136,6 @@ def test_settings_when_told_then_by_dotted_path(tmp_path: Path) -> None:
     assert all(value is None or isinstance(value, bool | int | float | str) for value in told.values())
 
 
-def test_tracker_when_an_imitation_asks_for_it_then_told_each_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keeper = Keeper()
-    monkeypatch.setitem(sys.modules, "trackio", ModuleType("trackio"))
-    monkeypatch.setitem(TRACKERS, "trackio", lambda _: keeper)  # type: ignore[arg-type]
-    flags = [
-        "--agents.model.hidden",
-        "16",
-        "--agents.model.intermediate",
-        "16",
-        "--agents.model.num-layers",
-        "1",
-    ]
-    flags += [
-        "--sources.talk.num-games",
-        "2",
-        "--update.num-epochs",
-        "2",
-        "--imitation.validation-share",
-        "0.5",
-    ]
-    flags += ["--storage.folder", str(tmp_path), "--storage.trackers", "trackio"]
-    assert imitate(["trust_imitate", *flags]) == 0
-    steps = [value[0] for what, value in keeper.told if what == "log"]
-    assert steps == [0, 1] and keeper.told[-1] == ("finish", None)
-
-
 @pytest.mark.needs("tensorboard")
 def test_tensorboard_when_a_run_is_trained_by_command_then_reads_back_its_metrics(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

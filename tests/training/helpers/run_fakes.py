@@ -79,6 +79,35 @@ def tiny_run(folder: Path, changes: Mapping[str, Any] | None = None) -> Run:
     return new_run(tiny_config(folder, changes))
 
 
+SEATS = {"Ada": "welfare_maximising", "Bo": "fair"}
+TALK = {"kind": "games", "num_games": 5, "seats": SEATS}
+
+
+def imitation_settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    """An imitation of milliseconds; `changes` by dotted path, with `__` for the dots."""
+    data: dict[str, Any] = {
+        "name": "tiny",
+        "seed": 3,
+        "game": {"kind": "trust_and_split", "wording": "terse", "num_rounds": 2, "claims": [0, 5, 10]},
+        "agents": {
+            "model": {"kind": "embedded", "hidden": 16, "intermediate": 16, "num_layers": 1, "num_heads": 2},
+            "policies": {"shared": {"weights": FULL}},
+            "sampling": {"max_new_tokens": 40, "constrained": False},
+        },
+        "sources": {"talk": TALK},
+        "imitation": {"validation_share": 0.2},
+        "update": {"num_epochs": 2, "batch_size": 3, "lr": 1e-2},
+        "storage": {"folder": str(folder), "checkpoint_every": 1, "keep": None},
+    }
+    for path, value in changes.items():
+        *sections, name = path.split("__")
+        node = data
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[name] = value
+    return data
+
+
 @dataclass(frozen=True, kw_only=True)
 class Iteration:
     """Everything one iteration made before its update."""
