@@ -207,7 +207,7 @@ def _situation(chat: ChatFormat, node: Decision) -> Situation:
     trie = chat.trie(node.observation.grammar)
     assert trie is not None
     labels = {reply: chat.encode_label(reply) for reply in node.moves}
-    if any(trie.walk(tokens) and trie.children[_end(trie, tokens)] for tokens in labels.values()):
+    if any(trie.sampled(tokens, chat.stop_ids[0]) != tokens for tokens in labels.values()):
         raise TabularError(
             f"the tokens of one of {node.moves!r} begin another's; expected labels that no other begins with, as in"
             " the terse wordings"
@@ -217,13 +217,6 @@ def _situation(chat: ChatFormat, node: Decision) -> Situation:
     for reply, text in zip(rest[::2], rest[1::2], strict=True):
         context = (*context, *chat.encode_label(reply), *chat.following(text, last_reply_ended=False))
     return Situation(context, labels, trie)
-
-
-def _end(trie: TokenTrie, tokens: Tokens) -> int:
-    node = 0
-    for token in tokens:
-        node = trie.children[node][token]
-    return node
 
 
 def _choices(trie: TokenTrie) -> Iterator[tuple[Tokens, int]]:

@@ -5,7 +5,6 @@ without punctuation and English articles, white space as one space; but the sign
 text of nothing but articles stays itself, since it may be the label `A`.
 """
 
-import importlib
 import inspect
 import math
 import re
@@ -129,10 +128,12 @@ REWARDS: Mapping[str, Reward] = {
 
 
 def find_reward(name: str, pattern: str | None = None) -> Reward:
-    """The score called `name`: one of ours, `module:function`, or one announced under `coplay.rewards`.
+    """The score called `name`: one of ours, or one that an installed package announces under `coplay.rewards`.
+
+    No other function: settings are data, and what they name would be imported and run (law 10).
 
     Raises:
-        RewardError: if there is none, its module cannot be imported, or a pattern is missing or needless.
+        RewardError: if there is none, it cannot be loaded, or a pattern is missing or needless.
     """
     if (name == REGEX) != (pattern is not None):
         wanted = "a pattern" if name == REGEX else "none, or score = 'regex'"
@@ -142,17 +143,14 @@ def find_reward(name: str, pattern: str | None = None) -> Reward:
     if name in REWARDS:
         return REWARDS[name]
     announced = {plugin.name: plugin for plugin in entry_points(group=GROUP)}
-    if name not in announced and ":" not in name:
+    if name not in announced:
         options = (*REWARDS, REGEX, *sorted(announced))
         raise RewardError(
-            f"score {name!r} is unknown; expected one of {options!r} or 'module:function'{nearest(name, options)}"
+            f"score {name!r} is unknown; expected one of {options!r}{nearest(name, options)}; a function of your own"
+            f" is announced by a package under the entry points {GROUP!r}"
         )
-    target = announced[name].value if name in announced else name
-    module, _, function = target.partition(":")
     try:
-        found: object = importlib.import_module(module)
-        for part in function.split("."):
-            found = getattr(found, part)
+        found: object = announced[name].load()
     except GAME_ERRORS as error:
         raise RewardError(f"score {name!r} cannot be loaded: {type(error).__name__}: {error}") from None
     if not callable(found) or not _takes_two(found):

@@ -43,7 +43,7 @@ class TasksParameters(GameParameters):
     max_answer_characters: int = Field(20_000, ge=1)
     """A longer answer is malformed."""
     score: str = "exact_match"
-    """`exact_match`, `contains`, `number`, `choice`, `regex`, an announced name, or `module:function`."""
+    """`exact_match`, `contains`, `number`, `choice`, `regex`, or a name announced under `coplay.rewards`."""
     pattern: str | None = None
     """For `regex`: what it finds last, or its first group there, is the answer."""
     score_range: tuple[float, float] = (0.0, 1.0)

@@ -55,7 +55,8 @@ def sampling_run(stored: StoredIteration, folder: Path, *, with_reference: bool)
         )
     objective = config.objective
     if with_reference and not objective.needs_reference:
-        objective = objective.model_copy(update={"kl": KlSettings()})
+        kl = (objective.kl or KlSettings()).model_copy(update={"against": "reference"})
+        objective = objective.model_copy(update={"kl": kl})
     run = Run(config.model_copy(update={"objective": objective}), folder=folder)
     if number:
         run.restore(number)

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from coplay.agents.scripted import scripted_agent
 from coplay.games import Chance, Choice, FreeText, Malformed, Mixture, Order, Tasks, Variant, make_game
 from coplay.games.registry import GameParameterError
-from coplay.games.rewards import RewardError
+from coplay.games.rewards import REWARDS, RewardError
 from coplay.games.task_rows import TaskFileError
 from coplay.rollout_tree import CollectPlan, collect_sync, plan_episodes, plan_mixture
 
@@ -313,15 +312,11 @@ def test_file_when_it_changes_then_read_again(tmp_path: Path) -> None:
 def test_score_when_it_leaves_its_range_then_the_game_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = ModuleType("their_scores")
-    module.length = lambda answer, task: len(answer)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "their_scores", module)
+    monkeypatch.setitem(REWARDS, "length", lambda answer, task: len(answer))
     path = lines(tmp_path / "t.jsonl", PLAIN[:1])
-    game = tasks(path, score="their_scores:length", score_range=(0, 2))
+    game = tasks(path, score="length", score_range=(0, 2))
     assert ask(game, 0, "ab").rewards == {"Ada": 2.0}
-    with pytest.raises(
-        RewardError, match=r"score 'their_scores:length' gave 3; expected a number from 0.0 to 2.0"
-    ):
+    with pytest.raises(RewardError, match=r"score 'length' gave 3; expected a number from 0.0 to 2.0"):
         ask(game, 0, "abc")
     with pytest.raises(GameParameterError, match="expected a least and a greater score"):
         tasks(path, score_range=(1, 0))

@@ -186,6 +186,15 @@ def test_gradient_when_a_kl_term_is_added_then_there_is_a_reference(tmp_path: Pa
     assert found.cosine is not None and found.cosine < 1
 
 
+def test_sampling_run_when_a_reference_is_added_then_the_coefficient_is_still_the_runs(
+    tmp_path: Path,
+) -> None:
+    folder = finished(tmp_path, {"objective.kl": {"against": "behaviour", "coefficient": 0.7}})
+    run = sampling_run(load_iteration(folder, 0), folder, with_reference=True)
+    assert run.config.objective.needs_reference
+    assert [trainer.kl_coefficient for trainer in run.trainers] == [0.7]
+
+
 def test_gradient_when_the_weights_are_not_kept_then_refused(tmp_path: Path) -> None:
     folder = finished(tmp_path, {"storage.keep": 1})
     stored = load_iteration(folder, 1)

@@ -1,9 +1,7 @@
 """A reply that the sampling settings would cut off is told before a run: what, how long, what to set."""
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -63,11 +61,8 @@ def test_warning_when_a_game_is_over_after_a_step_then_its_score_is_not_asked(
     def score(answer: str, task: object) -> float:
         raise AssertionError("asked about a reply that nobody gave")
 
-    module = ModuleType("strict_scores")
-    module.score = score  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "strict_scores", module)
-    flags = ["--game.score", "strict_scores:score"]
-    assert too_long_replies(run_of(*flags, config="tasks")) is None
+    monkeypatch.setattr("coplay.games.tasks.find_reward", lambda name, pattern: score)
+    assert too_long_replies(run_of(config="tasks")) is None
 
 
 def test_warning_when_only_a_later_phase_has_the_long_reply_then_found() -> None:

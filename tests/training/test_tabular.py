@@ -31,6 +31,12 @@ def table_of(policy: Any) -> TabularWeights:
     return policy.weights
 
 
+def test_table_when_a_reply_begins_another_then_refused() -> None:
+    game = make_game("iterated_matrix", wording="terse", num_rounds=1, moves=["zq", "zqx"])
+    with pytest.raises(TabularError, match=r"one of \('zq', 'zqx'\) begin another's"):
+        tabular_policy("both", game_tree(game))
+
+
 def test_table_when_made_then_one_row_an_information_and_uniform(kuhn: GameTree) -> None:
     policy = tabular_policy("both", kuhn)
     assert tuple(policy.state()["logits"].shape) == (12, 2)
