@@ -111,7 +111,7 @@ def test_find_reward_when_announced_then_that_of_the_package(monkeypatch: pytest
     assert find_reward("half")("x", task("y")) == 0.5
     with pytest.raises(RewardError, match=r"'pi' is 3\.14; expected a function of an answer"):
         find_reward("pi")
-    with pytest.raises(RewardError, match="'alone' is .*; expected a function of an answer and a task"):
+    with pytest.raises(RewardError, match=r"'alone' is .*; expected a function of an answer and a task"):
         find_reward("alone")
     with pytest.raises(RewardError, match="'gone' cannot be loaded: AttributeError"):
         find_reward("gone")
