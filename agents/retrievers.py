@@ -39,7 +39,12 @@ def read_corpus(name: str) -> list[str]:
     if name in SHIPPED:
         text = (resources.files("coplay.games") / "data" / f"{name}.jsonl").read_text(encoding="utf-8")
     elif Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8")
+        try:
+            text = Path(name).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise RetrieverError(
+                f"corpus {name!r} cannot be read: {error}; expected JSON Lines in UTF-8"
+            ) from None
     else:
         raise RetrieverError(
             f"corpus {name!r} is no file; expected a JSON Lines file with 'contents' in each line, or one of"

@@ -96,7 +96,7 @@ def find_game(target: str) -> type[Game[Any]]:
         GameRegistrationError: if `module:Class` names no game.
     """
     module, _, name = target.partition(":")
-    if not name:
+    if not module or not name:
         return game_class(target)
     try:
         found: Any = importlib.import_module(module)

@@ -5,6 +5,7 @@ without punctuation and English articles, white space as one space; but the sign
 text of nothing but articles stays itself, since it may be the label `A`.
 """
 
+import inspect
 import math
 import re
 import string
@@ -152,9 +153,22 @@ def find_reward(name: str, pattern: str | None = None) -> Reward:
         found: object = announced[name].load()
     except GAME_ERRORS as error:
         raise RewardError(f"score {name!r} cannot be loaded: {type(error).__name__}: {error}") from None
-    if not callable(found):
+    if not callable(found) or not _takes_two(found):
         raise RewardError(f"score {name!r} is {found!r}; expected a function of an answer and a task")
     return found
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    """Whether a function can be called with an answer and a task; True where it does not say what it takes."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return True
+    try:
+        signature.bind("", None)
+    except TypeError:
+        return False
+    return True
 
 
 def checked(value: object, *, name: str, least: float, most: float) -> float:

@@ -78,7 +78,12 @@ def read_questions(source: str) -> tuple[Question, ...]:
     if source == SHIPPED:
         text = (resources.files("coplay.games") / "data" / "search_qa_questions.jsonl").read_text("utf-8")
     elif Path(source).is_file():
-        text = Path(source).read_text("utf-8")
+        try:
+            text = Path(source).read_text("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"parameter 'questions' is {source!r}, which cannot be read: {error}; expected JSON Lines in UTF-8"
+            ) from None
     else:
         raise ValueError(f"parameter 'questions' is {source!r}; expected {SHIPPED!r} or a JSON Lines file")
     return tuple(

@@ -69,7 +69,7 @@ def _no_split(path: Path, split: str | None) -> None:
 def _object(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TaskFileError(f"'{path}' is no JSON: {error}") from None
     if not isinstance(data, dict):
         raise TaskFileError(f"'{path}' is {data!r:.60}; expected a JSON object")
@@ -104,7 +104,7 @@ def _json_lines(path: Path, columns: list[str]) -> Iterator[tuple[str, Row]]:
 def _json_row(place: str, line: str) -> tuple[str, Row]:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
         raise TaskFileError(f"{place} is {line.strip()[:60]!r}; expected a JSON object, one a line")
@@ -115,6 +115,8 @@ def _json_list(path: Path, columns: list[str]) -> Iterator[tuple[str, Row]]:
     text = path.read_text(encoding="utf-8-sig")
     try:
         rows = json.loads(text)
+    except RecursionError:
+        raise TaskFileError(f"'{path}' is nested too deeply; expected JSON objects") from None
     except ValueError:
         yield from _json_lines(path, columns)
         return

@@ -171,7 +171,11 @@ def _stamp(path: str, split: str | None) -> tuple[tuple[str, int, int], ...]:
 def _tasks(parameters: TasksParameters, stamp: tuple[tuple[str, int, int], ...]) -> TaskSet:
     """All tasks of a file, checked against what is asked of their answers."""
     if parameters.path == SUMS:
-        return sums()
+        return sums().within(
+            lambda task: len(task.system) + len(task.prompt),
+            parameters.max_prompt_characters,
+            reason="too_long",
+        )
     found = read_tasks(
         parameters.path, parameters.split, parameters.columns(), parameters.max_prompt_characters
     )

@@ -113,13 +113,14 @@ def _parser() -> _Parser:
         help="plays of each game when drawn by temperature (default 1)",
     )
     parser.add_argument("--json", type=Path, default=None, help="write the results there as well")
-    parser.add_argument(
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument(
         "--matrix",
         action="store_true",
         help="one table of who earns what against whom, kept in each run's folder for its page; scripted agents"
         " can be rows too, and without --against the rows are the columns",
     )
-    parser.add_argument(
+    forms.add_argument(
         "--exact",
         action="store_true",
         help="values, best responses and exploitability from the whole tree of a small game, in place of playing;"

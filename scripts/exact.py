@@ -24,6 +24,7 @@ from coplay.games.game_tree import MAX_NODES, GameTree, TooLargeError, game_tree
 from coplay.games.names import nearest
 from coplay.games.solve import Strategy, best_response, values
 from coplay.scripts.entrants import is_run, run_folder
+from coplay.scripts.own_games import use_game
 from coplay.training.evaluate_settings import SELF_PLAY
 from coplay.training.messages import ConfigError
 from coplay.training.run import read_config
@@ -197,6 +198,9 @@ def _game(entrants: Sequence[str], changes: Mapping[str, Any]) -> Game[Any]:
                 f" {rules.get(differing[0])!r}, as {runs[0]!r} was"
             )
         rules = rules or played
+    if "kind" in changes:
+        changes = {**changes, "kind": use_game(str(changes["kind"]))}
+        rules = rules if changes["kind"] == rules.get("kind") else {}
     rules = {**rules, **changes}
     if "kind" not in rules:
         raise ConfigError(

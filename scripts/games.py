@@ -1,5 +1,6 @@
 """`coplay games [NAME|module:Class]`: what can be played, and with which parameters."""
 
+import inspect
 import sys
 from collections.abc import Sequence
 
@@ -39,4 +40,4 @@ def describe(name: str) -> str:
 
 
 def _first_line(name: str) -> str:
-    return (game_class(name).__doc__ or "").strip().splitlines()[0]
+    return (inspect.getdoc(game_class(name)) or "").partition("\n")[0]

@@ -61,7 +61,9 @@ def main(arguments: Sequence[str]) -> int:
 def start_imitating(config: ImitationConfig, *, overwrite: bool = False) -> int:
     """Imitate from the start to the end."""
     from coplay.training.imitation import new_imitation
+    from coplay.training.tracking import tracker_libraries
 
+    tracker_libraries(config.storage.trackers)
     return _imitate(new_imitation(config, overwrite=overwrite))
 
 

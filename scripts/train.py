@@ -74,7 +74,9 @@ def evaluate_start(config: RunConfig, *, overwrite: bool = False) -> int:
 def start_training(config: RunConfig, *, overwrite: bool = False) -> int:
     """Train a new run to its end."""
     from coplay.training.run import new_run
+    from coplay.training.tracking import tracker_libraries
 
+    tracker_libraries(config.storage.trackers)
     return _train(new_run(config, overwrite=overwrite))
 
 

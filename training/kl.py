@@ -33,7 +33,9 @@ class KlPenalty:
 
 
 def adapt_coefficient(coefficient: float, kl: float, *, target: float, horizon: float, count: float) -> float:
-    """κ (1 + clip(KL / target − 1, −0.2, 0.2) n / horizon) (Ziegler et al. 2019, arXiv 1909.08593).
+    """κ (1 + clip(KL / target − 1, −0.2, 0.2) min(n / horizon, 1)) (Ziegler et al. 2019, arXiv 1909.08593).
+
+    Theirs has no minimum: from five horizons of trajectories on one update would turn the sign of κ.
 
     Args:
         coefficient: κ.
@@ -43,7 +45,7 @@ def adapt_coefficient(coefficient: float, kl: float, *, target: float, horizon: 
         count: n, how many it was measured on.
     """
     error = max(-LARGEST_STEP, min(LARGEST_STEP, kl / target - 1))
-    return coefficient * (1 + error * count / horizon)
+    return coefficient * (1 + error * min(count / horizon, 1))
 
 
 def penalise(

@@ -136,5 +136,5 @@ def _unknown_hint(place: _Place, model: type[BaseModel]) -> str:
     key = place.path[-1]
     kinds = [repr(v.model_fields["kind"].default) for v in place.variants if key in v.model_fields]
     if kinds:
-        return f"; it is a key of kind {' or '.join(kinds)}"
+        return f"; it is a key of kind {' or '.join(dict.fromkeys(kinds))}"
     return field_hint(".".join(place.pattern), field_paths(model))

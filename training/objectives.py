@@ -17,7 +17,7 @@ class FixedKl(Settings):
 
 
 class AdaptiveKl(Settings):
-    """The coefficient follows the KL: times 1 + clip(KL / target - 1, -0.2, 0.2) n / horizon (arXiv 1909.08593)."""
+    """The coefficient follows the KL: times 1 + clip(KL / target - 1, -0.2, 0.2) min(n / horizon, 1) (1909.08593)."""
 
     kind: Literal["adaptive"] = "adaptive"
     target: float = Field(gt=0, allow_inf_nan=False)

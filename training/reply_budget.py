@@ -58,7 +58,7 @@ def _grammars(game: Game[Any]) -> Iterator[tuple[str, Grammar]]:
         movers = game.to_move(state)
         grammars = {player: game.observe(state, player).grammar for player in movers}
         yield from grammars.items()
-        if not movers:
+        if not movers or step == game.spec.max_steps:
             return
         try:
             replies = {

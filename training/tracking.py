@@ -6,8 +6,8 @@ goes on as it would without: none of them can stop it.
 
 import logging
 import math
-from collections.abc import Callable, Mapping
-from types import TracebackType
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType, TracebackType
 from typing import Any, Protocol
 
 from coplay.games.optional import optional_library
@@ -79,6 +79,15 @@ TRACKERS: dict[str, Callable[[Run], TrackerLike]] = {
 }
 
 
+def tracker_libraries(names: Iterable[str]) -> dict[str, ModuleType]:
+    """The library of each tracker.
+
+    Raises:
+        MissingLibraryError: if one is not installed.
+    """
+    return {name: optional_library(name, extra="track", use=f"tracker {name!r}") for name in names}
+
+
 class Trackers:
     """Those that a run asks for; use as a context manager around its training."""
 
@@ -91,8 +100,7 @@ class Trackers:
         self._run, self._made = run, made
         self._errors: dict[str, tuple[type[Exception], ...]] = {}
         self._live: dict[str, TrackerLike] = {}
-        for name in run.config.storage.trackers:
-            library = optional_library(name, extra="track", use=f"tracker {name!r}")
+        for name, library in tracker_libraries(run.config.storage.trackers).items():
             self._errors[name] = GAME_ERRORS
             own = getattr(library, "Error", None)
             if isinstance(own, type) and issubclass(own, Exception):

@@ -148,6 +148,13 @@ def test_corpus_when_missing_empty_or_damaged_then_named(tmp_path: Path) -> None
     path.write_text('{"contents": "a"}\n{"text": "b"}\n', encoding="utf-8")
     with pytest.raises(RetrieverError, match="line 2"):
         read_corpus(str(path))
+    path.write_text('{"contents": "a"}\n', encoding="utf-8-sig")
+    assert read_corpus(str(path)) == ["a"]
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(
+        RetrieverError, match=r"corpus '.*corpus\.jsonl' cannot be read: .*expected JSON Lines in UTF-8"
+    ):
+        read_corpus(str(path))
 
 
 def test_bm25_when_its_library_is_missing_then_the_command_that_installs_it(

@@ -97,10 +97,12 @@ def test_find_reward_when_the_name_is_wrong_then_a_sentence() -> None:
 
 def test_find_reward_when_announced_then_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     announced = [
-        EntryPoint(name, f"their_rewards:{name}", "coplay.rewards") for name in ("half", "pi", "gone")
+        EntryPoint(name, f"their_rewards:{name}", "coplay.rewards")
+        for name in ("half", "pi", "gone", "alone")
     ]
     module = ModuleType("their_rewards")
     module.half = lambda answer, task: 0.5  # type: ignore[attr-defined]
+    module.alone = lambda answer: 0.5  # type: ignore[attr-defined]
     module.pi = 3.14  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "their_rewards", module)
     monkeypatch.setattr(
@@ -109,6 +111,8 @@ def test_find_reward_when_announced_then_that_of_the_package(monkeypatch: pytest
     assert find_reward("half")("x", task("y")) == 0.5
     with pytest.raises(RewardError, match=r"'pi' is 3\.14; expected a function of an answer"):
         find_reward("pi")
+    with pytest.raises(RewardError, match=r"'alone' is .*; expected a function of an answer and a task"):
+        find_reward("alone")
     with pytest.raises(RewardError, match="'gone' cannot be loaded: AttributeError"):
         find_reward("gone")
 

@@ -106,5 +106,14 @@ def test_questions_when_missing_then_says_what_is_expected(tmp_path: Path) -> No
     path.write_text('{"question": "x", "golden_answers": ["y"]}\n', encoding="utf-8")
     with pytest.raises(ValueError, match="'split' is 'held_out'"):
         make_game("search_qa", questions=str(path), split="held_out")
+    marked = tmp_path / "marked.jsonl"
+    marked.write_text('{"question": "x", "golden_answers": ["y"]}\n', encoding="utf-8-sig")
+    assert [one.prompt for one in read_questions(str(marked))] == ["x"]
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(b"\xff\xfe")
+    with pytest.raises(
+        ValueError, match=r"'questions' is '.*other\.jsonl', which cannot be read: .* in UTF-8"
+    ):
+        make_game("search_qa", questions=str(other))
     with pytest.raises(GameParameterError, match="max_calls"):
         make_game("search_qa", max_calls=0)

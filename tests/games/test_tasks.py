@@ -249,6 +249,10 @@ def test_chat_when_it_has_earlier_turns_then_all_are_shown_by_role(tmp_path: Pat
             '{"prompt": [{"role": "system", "content": ""}], "answer": 1}\n',
             "does not end with a message of the user",
         ),
+        (
+            '{"prompt": "a", "answer": ' + "[" * 50_000 + "]" * 50_000 + "}\n",
+            "line 1 is .*expected a JSON object",
+        ),
         ("", r"has no task left \(0 rows\); expected at least one"),
     ],
 )
@@ -288,6 +292,12 @@ def test_files_when_none_or_of_another_kind_then_one_sentence(tmp_path: Path) ->
         TaskFileError, match=r"has the answers \['ten'\]; expected numbers \(score 'number'\)"
     ):
         tasks(path, score="number")
+
+
+def test_sums_when_prompts_are_to_be_short_then_the_long_ones_are_left_out() -> None:
+    short = make_game("tasks", max_prompt_characters=7)
+    assert isinstance(short, Tasks)
+    assert short.data.counts["too_long"] == 100 and {task.source for task in short.tasks} == {"difference"}
 
 
 def test_file_when_it_changes_then_read_again(tmp_path: Path) -> None:

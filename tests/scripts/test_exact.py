@@ -177,6 +177,10 @@ def test_refusals_when_asked_for_too_much_then_one_sentence(
         evaluate_exactly(["fair"], against=(), changes={"kind": "trust_and_split"})
     with pytest.raises(ConfigError, match=r"--disagreement 40\.0 0\.0: no point of the front"):
         evaluate_exactly(["grim"], against=(), changes=DILEMMA, disagreement=(40.0, 0.0))
+    assert command(["evaluate", str(run), "--exact", "--matrix"]) == 2
+    assert "not allowed with argument --exact" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="is cut after 4 tokens"):  # none of the dilemma's parameters is left
+        evaluate_exactly([str(run)], against=(), changes={"kind": "kuhn_poker"})
     assert command(["evaluate", str(run), "--game.num-rounds", "3"]) == 2
     assert (
         "unrecognized arguments: --game.num-rounds 3; --game.NAME goes with --exact only"

@@ -41,7 +41,26 @@ def test_game_when_named_by_module_and_class_then_described_and_played(
     forget()
     assert cli.main(["play", "at_home:AtHome", "--seats", "Ada=random", "Bo=random"]) == 0
     assert "returns  Ada" in capsys.readouterr().out
+    forget()
+    assert (
+        cli.main(["evaluate", "random", "--exact", "--game.kind", "at_home:AtHome", "--game.num-rounds", "1"])
+        == 0
+    )
+    assert "random" in capsys.readouterr().out
     assert sys.path == before
+
+
+def test_game_when_it_says_nothing_of_itself_then_listed_all_the_same(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = new_game("at_home").replace("at_home", "mute").replace("AtHome", "Mute")
+    start = own.index("class Mute(")
+    quoted = own[start:].split('"""', 2)
+    (folder / "mute.py").write_text(own[:start] + quoted[0] + quoted[2], "utf-8")
+    assert cli.main(["games", "mute:Mute"]) == 0
+    assert capsys.readouterr().out.startswith("mute: ")
+    registry._GAMES.pop("mute")
+    sys.modules.pop("mute")
 
 
 def test_run_when_its_game_is_of_a_module_then_trained_and_evaluated_by_name(

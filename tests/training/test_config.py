@@ -27,6 +27,7 @@ from coplay.training.run import read_config
             "unknown key 'collect.lr'; did you mean 'estimator.critic.lr' or 'estimator.lr' or 'update.lr'?",
         ),
         ("beta", 1.0, "unknown key 'beta'; did you mean 'shaping.beta'?"),
+        ("objective.kl.controller.target", 1.0, "it is a key of kind 'adaptive'"),
         ("estimator.gae_lambda", 1.0, "unknown key 'estimator.gae_lambda'; it is a key of kind 'critic'"),
         (
             "agents.policies.shared.weigths",

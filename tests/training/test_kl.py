@@ -64,15 +64,16 @@ def test_coefficient_when_adapted_then_up_above_the_target_and_by_a_fifth_a_hori
     new = adapt_coefficient(coefficient, kl, target=target, horizon=horizon, count=count)
     change = new / coefficient - 1
     assert change * (kl - target) >= -1e-12
-    assert abs(change) <= 0.2 * count / horizon * (1 + 1e-6) + 1e-9
+    assert new > 0 and abs(change) <= 0.2 * min(count / horizon, 1) * (1 + 1e-6) + 1e-9
     if abs(kl / target - 1) <= 0.2:
-        assert new == pytest.approx(coefficient * (1 + (kl / target - 1) * count / horizon))
+        assert new == pytest.approx(coefficient * (1 + (kl / target - 1) * min(count / horizon, 1)))
 
 
 def test_coefficient_when_worked_out_by_hand_then_so() -> None:
     assert adapt_coefficient(0.1, 9.0, target=6.0, horizon=100, count=50) == pytest.approx(0.11)
     assert adapt_coefficient(0.1, 5.4, target=6.0, horizon=100, count=50) == pytest.approx(0.095)
     assert adapt_coefficient(0.1, 0.0, target=6.0, horizon=100, count=50) == pytest.approx(0.09)
+    assert adapt_coefficient(0.1, 0.0, target=6.0, horizon=10, count=512) == pytest.approx(0.08)
 
 
 def test_k1_in_the_loss_when_differentiated_then_its_own_value_and_the_gradient_of_k2() -> None:

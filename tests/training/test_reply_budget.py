@@ -55,6 +55,16 @@ def test_warning_when_a_move_is_spelt_in_more_tokens_then_names_it_and_the_numbe
             )
 
 
+def test_warning_when_a_game_is_over_after_a_step_then_its_score_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def score(answer: str, task: object) -> float:
+        raise AssertionError("asked about a reply that nobody gave")
+
+    monkeypatch.setattr("coplay.games.tasks.find_reward", lambda name, pattern: score)
+    assert too_long_replies(run_of(config="tasks")) is None
+
+
 def test_warning_when_only_a_later_phase_has_the_long_reply_then_found() -> None:
     """Trading asks for one letter first, and then for units of each good."""
     run = run_of("--game.kind", "trading", "--agents.sampling.max-new-tokens", "1", config=None)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from run_fakes import differences, run_bytes, tiny_config, tiny_run
 
 from coplay.games.optional import MissingLibraryError
+from coplay.scripts.imitate import main as imitate
 from coplay.scripts.train import main
 from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
@@ -112,6 +113,15 @@ def test_library_when_missing_then_refused_before_the_run(
         Trackers(run)
     with pytest.raises(ValidationError, match=r"storage\.trackers"):
         tiny_config(tmp_path, {"storage.trackers": ["mlflow"]})
+    kept = tmp_path / "old" / "kept"
+    kept.parent.mkdir()
+    kept.touch()
+    (kept.parent / "config.json").touch()
+    flags = ["--name", "old", "--overwrite", "--storage.folder", str(tmp_path), "--storage.trackers", "wandb"]
+    for command in (main, imitate):
+        with pytest.raises(MissingLibraryError, match="tracker 'wandb'"):
+            command(flags)
+    assert kept.exists()
     assert set(TRACKERS) == {"tensorboard", "trackio", "wandb"}
 
 
