@@ -111,7 +111,8 @@ def test_normaliser_of_an_empty_batch_is_one():
     """B25."""
     assert normaliser("tokens", num_trajectories=0, num_tokens=0) == 1.0
     with pytest.raises(
-        ValueError, match=r"normaliser is 'batch'; expected one of \['constant', 'sequence', 'tokens', 'trajectories'\]"
+        ValueError,
+        match=r"normaliser is 'batch'; expected one of \['constant', 'sequence', 'tokens', 'trajectories'\]",
     ):
         normaliser("batch", num_trajectories=1, num_tokens=1)
 
