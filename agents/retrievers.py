@@ -1,5 +1,6 @@
 """Retrievers as tools: BM25 over a local corpus, and any server that is asked as Search-R1 asks. No torch here."""
 
+import hashlib
 import json
 import logging
 import time
@@ -15,7 +16,7 @@ import numpy as np
 
 from coplay.agents.base import ToolResult
 from coplay.agents.tool_settings import Bm25Tool, HttpTool, PassagesSettings
-from coplay.games import nearest
+from coplay.games import GameData, nearest
 from coplay.games.optional import optional_library
 
 WORDS = r"(?u)\b\w+\b"
@@ -66,6 +67,17 @@ def read_corpus(name: str) -> list[str]:
     if not passages:
         raise RetrieverError(f"corpus {name!r} is empty; expected at least one passage")
     return passages
+
+
+def corpus_data(name: str) -> GameData:
+    """What a run that goes on must find the same of a corpus.
+
+    Raises:
+        RetrieverError: if it cannot be read.
+    """
+    passages = read_corpus(name)
+    digest = hashlib.blake2b(json.dumps(passages).encode(), digest_size=8).hexdigest()
+    return GameData(name=name, digest=digest, counts={"passages": len(passages)})
 
 
 def laid_out(passages: Sequence[str], settings: PassagesSettings) -> str:

@@ -7,6 +7,7 @@ random, so that an answer without search is right in one case of ten. 40 pairs a
 others does not help with them. The same facts ship as corpora for a retriever, `search_qa` and `search_qa_terse`.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from coplay.games.base import Game, GameSpec, MalformedRule, Observation, StepOutcome
+from coplay.games.base import Game, GameData, GameSpec, MalformedRule, Observation, StepOutcome
 from coplay.games.chance import Chance
 from coplay.games.grammar import Action, Choice, FreeText, Malformed
 from coplay.games.parameters import OnePlayer, SeatsParameters, Tag
@@ -162,6 +163,18 @@ class SearchQa(Game[SearchState]):
             offered=(tool,), form="plain", max_calls=parameters.max_calls, spent="reply", refusal="no"
         )
         return Choice(goods), tools
+
+    @property
+    def data(self) -> GameData:
+        """The questions."""
+        told = [repr((one.prompt, one.answers, one.terse)).encode() for one in self._questions]
+        hashes = [hashlib.blake2b(one, digest_size=8).digest() for one in told]
+        return GameData(
+            name=self.parameters.questions,
+            digest=hashlib.blake2b(b"".join(hashes), digest_size=8).hexdigest(),
+            counts={"questions": len(hashes)},
+            parts=frozenset(int.from_bytes(one) for one in hashes),
+        )
 
     @property
     def spec(self) -> GameSpec:

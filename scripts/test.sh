@@ -14,7 +14,7 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 marks="not slow"
 if [[ "${COPLAY_TESTS:-}" == all ]]; then marks=""; fi
 # A process for each core shares them; the few tests of some files start sooner in one.
-processes=(--numprocesses auto --dist worksteal)
+processes=(--numprocesses auto --maxprocesses 8 --dist worksteal)
 for argument in "$@"; do
     if [[ -e "${argument%%::*}" ]]; then processes=(); fi
 done

@@ -1,4 +1,4 @@
-"""What games were made from files: told in dry run and metrics, and held to be the same when a run goes on (law 8)."""
+"""What games and tools were made from files: told in dry run and metrics, and the same when a run goes on (law 8)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coplay.agents.retrievers import corpus_data
+from coplay.agents.tool_settings import Bm25Tool, ToolSettings
 from coplay.games import GameData, Mixture
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import Exam
@@ -13,8 +15,10 @@ from coplay.training.mixtures import Exam
 HELD_OUT = "held_out"
 
 
-def read_data(mixture: Mixture, exams: Sequence[Exam]) -> dict[str, GameData]:
-    """What was read, by the label of each game; `held_out/LABEL` of those that are only evaluated.
+def read_data(
+    mixture: Mixture, exams: Sequence[Exam], tools: Mapping[str, ToolSettings]
+) -> dict[str, GameData]:
+    """What was read, by the label of each game; `held_out/LABEL` of those that are only evaluated, `tools/NAME`.
 
     `trained_on` counts what is held out and yet trained on too.
     """
@@ -26,17 +30,18 @@ def read_data(mixture: Mixture, exams: Sequence[Exam]) -> dict[str, GameData]:
             if data is not None:
                 known = {**data.counts, "trained_on": len(data.parts & trained)}
                 found[f"{HELD_OUT}/{variant.label}"] = replace(data, counts=known)
-    return found
+    corpora = {name: tool.corpus for name, tool in tools.items() if isinstance(tool, Bm25Tool)}
+    return found | {f"tools/{name}": corpus_data(corpus) for name, corpus in corpora.items()}
 
 
 def data_metrics(
     data: Mapping[str, GameData], mixture: Mixture, *, run_seed: int, update: int, num_groups: int
 ) -> dict[str, float]:
-    """Counts of what is trained on, `data/...`, and how often it has been gone through, `data/epochs`.
+    """Counts of what is trained on, `data/...`, and how often tasks have been gone through, `data/epochs`.
 
     In a mixture `data/LABEL/...`.
     """
-    mine = {label: found for label, found in data.items() if not label.startswith(f"{HELD_OUT}/")}
+    mine = {one.label: data[one.label] for one in mixture.variants if one.label in data}
     if not mine:
         return {}
     played = mixture.played_before(run_seed=run_seed, iteration=update + 1, num_groups=num_groups)
@@ -44,7 +49,8 @@ def data_metrics(
     for label, found in mine.items():
         head = "data" if len(mixture.variants) == 1 else f"data/{label}"
         metrics |= {f"{head}/{name}": float(count) for name, count in found.counts.items()}
-        metrics[f"{head}/epochs"] = played[label] / found.counts["tasks"]
+        if "tasks" in found.counts:
+            metrics[f"{head}/epochs"] = played[label] / found.counts["tasks"]
     return metrics
 
 
@@ -71,12 +77,12 @@ def check_data(folder: Path, data: Mapping[str, GameData]) -> None:
         if before != found.digest:
             raise ConfigError(
                 f"'{found.name}' ({label}) has the digest {found.digest}, but run '{folder}' began with {before}: a"
-                " run goes on with the same tasks only; put the old file back, or start a new run"
+                " run goes on with the same data only; put the old file back, or start a new run"
             )
 
 
 def told_data(data: Mapping[str, GameData]) -> list[str]:
-    """A line for each game that was made from files."""
+    """A line for each game or tool that was made from files."""
     return [
         f"data of {label!r}, '{found.name}': "
         + ", ".join(f"{name} {count}" for name, count in found.counts.items())

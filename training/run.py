@@ -67,7 +67,7 @@ class Run:
         self.exams: tuple[Exam, ...] = tuple(
             [exam._replace(games=exam.games.fitted(self._num_tokens)) for exam in config.exams()]
         )
-        self.data = read_data(self.mixture, self.exams)
+        self.data = read_data(self.mixture, self.exams, config.agents.tools)
         self.policies: dict[str, Policy] = make_policies(
             self.base,
             config.agents.policies,
