@@ -1,6 +1,7 @@
 """What the shipped configurations are for, one seed of each: `python -m coplay.scripts.reproduce` runs all seeds."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +11,11 @@ from coplay.training.evaluate import SELF_PLAY
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    folder = str(tmp_path_factory.mktemp("science"))
-    jobs = [(experiment, experiment.seeds[0]) for experiment in EXPERIMENTS]
-    return {
-        experiment.name: outcome
-        for (experiment, _), outcome in zip(jobs, run_all(jobs, folder, jobs_at_once=2), strict=True)
-    }
+def trained(folder: Path, *names: str) -> list[Outcome]:
+    """What the first seeds of some experiments end as."""
+    by_name = {experiment.name: experiment for experiment in EXPERIMENTS}
+    jobs = [(by_name[name], by_name[name].seeds[0]) for name in names]
+    return run_all(jobs, str(folder), jobs_at_once=len(jobs))
 
 
 def self_play(outcome: Outcome) -> float:
@@ -49,18 +47,17 @@ CLAIMS: dict[str, Callable[[Outcome], bool]] = {
     "dilemma_independent_ppo": lambda o: self_play(o) <= 1.10,
     "dilemma_independent_ppo_grpo": lambda o: self_play(o) <= 1.10,
     "dilemma_shared_reward": lambda o: self_play(o) >= 2.9 and theirs(o, "always_defect") >= 4.5,
+    "dilemma_critic_aligned": aligned,
     "dilemma_critic_independent": lambda o: self_play(o) <= 1.10,
 }
 
 
 @pytest.mark.parametrize("config", CLAIMS)
-def test_shipped_dilemma_when_trained_then_ends_as_theory_says(
-    outcomes: dict[str, Outcome], config: str
-) -> None:
-    assert CLAIMS[config](outcomes[config]), outcomes[config].results
+def test_shipped_dilemma_when_trained_then_ends_as_theory_says(tmp_path: Path, config: str) -> None:
+    (outcome,) = trained(tmp_path, config)
+    assert CLAIMS[config](outcome), outcome.results
 
 
-def test_trust_and_split_when_aligned_then_eight_points_a_round_above_independent(
-    outcomes: dict[str, Outcome],
-) -> None:
-    assert self_play(outcomes["trust_aligned"]) - self_play(outcomes["trust_independent"]) >= 8
+def test_trust_and_split_when_aligned_then_eight_points_a_round_above_independent(tmp_path: Path) -> None:
+    aligned_one, independent = trained(tmp_path, "trust_aligned", "trust_independent")
+    assert self_play(aligned_one) - self_play(independent) >= 8
