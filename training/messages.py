@@ -2,12 +2,11 @@
 
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from coplay.games.names import nearest
 
@@ -76,7 +75,7 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
     return f"{shown!r} is {finding['input']!r}; {message[0].lower()}{message[1:]}{_literal_hint(finding)}"
 
 
-def _literal_hint(finding: ErrorDetails) -> str:
+def _literal_hint(finding: Mapping[str, Any]) -> str:
     """How to write what was perhaps meant: a number as a text, or nothing."""
     value = finding["input"]
     if finding["type"] == "string_type" and isinstance(value, int | float):
