@@ -123,17 +123,29 @@ class Policy:
         Raises:
             ValueError: if the policy was built without a reference.
         """
-        if self._reference is None:
-            raise ValueError(
-                f"policy {self.name!r} keeps no reference; expected one where a KL term is on: build policies"
-                " with keep_reference=True"
-            )
-        before, self._network = self._network, self._reference
+        before, self._network = self._network, self._kept_reference()
         try:
             with torch.no_grad():
                 yield
         finally:
             self._network = before
+
+    def shares_reference(self, other: "Policy") -> bool:
+        """True if both have the same frozen reference, as adapters over one base that started fresh do.
+
+        Raises:
+            ValueError: if either was built without a reference.
+        """
+        mine, theirs = (policy._kept_reference().trunk for policy in (self, other))
+        return mine.decoder is theirs.decoder and mine.names == theirs.names
+
+    def _kept_reference(self) -> Network:
+        if self._reference is None:
+            raise ValueError(
+                f"policy {self.name!r} keeps no reference; expected one where a KL term is on: build policies"
+                " with keep_reference=True"
+            )
+        return self._reference
 
     def state(self) -> dict[str, Tensor]:
         """Copies of this policy's own tensors."""

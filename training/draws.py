@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 Ints = NDArray[np.int64]
 
@@ -54,6 +55,20 @@ class AllowedSets:
             table=table.reshape(-1, width),
             table_mask=included.reshape(-1, width),
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence["AllowedSets"]) -> "AllowedSets":
+        """The sets of all their tokens, one after the other; equal ones share a row of the table."""
+        width = max(part.table.shape[1] for part in parts)
+        whole = [
+            pad(part.table.where(part.table_mask, -1), (0, width - part.table.shape[1]), value=-1)
+            for part in parts
+        ]
+        table, rows = torch.unique(torch.cat(whole), dim=0, return_inverse=True)
+        unrestricted = torch.tensor([-1])  # stands last, where index -1 finds it
+        numbers = [torch.cat([one, unrestricted]) for one in rows.split([len(part.table) for part in parts])]
+        index = torch.cat([number[part.index] for number, part in zip(numbers, parts, strict=True)])
+        return cls(index=index, table=table.clamp(min=0), table_mask=table >= 0)
 
     @classmethod
     def none(cls, count: int) -> "AllowedSets":

@@ -12,7 +12,7 @@ from coplay.training.objectives import ObjectiveSettings
 from coplay.training.passes import score_pass, token_passes
 from coplay.training.records import TokenBatch, UpdateResult
 from coplay.training.step_metrics import update_metrics
-from coplay.training.terms import Before, read_reference, weights_of
+from coplay.training.terms import Before, weights_of
 from coplay.training.updates import StepPlan, policy_step
 
 
@@ -27,8 +27,8 @@ def policy_update(
 ) -> UpdateResult:
     """All steps of one update; a single one, or one that moves nothing, is `policy_step` on the whole batch.
 
-    Old log-probs, importance weights and reference are read once, from the weights before the first step. A step's
-    loss is divided by the normaliser of its own mini-batch.
+    Old log-probs and importance weights are read once, from the weights before the first step. A step's loss is divided
+    by the normaliser of its own mini-batch.
 
     Args:
         credits: (N,) what multiplies each action token's log-prob.
@@ -80,6 +80,5 @@ def read_before(policy: Policy, batch: TokenBatch, settings: ObjectiveSettings, 
         log_probs=log_probs,
         entropies=entropies,
         weights=weights_of(settings, moved, log_probs, everything),
-        reference=read_reference(policy, passes, moved, settings, plan.reading),
     )
     return found.to(torch.device("cpu"))

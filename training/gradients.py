@@ -15,6 +15,7 @@ from coplay.training.messages import ConfigError
 from coplay.training.objectives import KlSettings
 from coplay.training.passes import reading_of
 from coplay.training.recredit import StoredIteration, recredit, trained_labels
+from coplay.training.references import read_references
 from coplay.training.run import Run
 from coplay.training.trainer import Credit
 from coplay.training.updates import StepPlan, policy_step
@@ -82,6 +83,7 @@ def compare_gradients(
     run = sampling_run(stored, folder, with_reference=wants)
     tries = {name: policy.chat.trie for name, policy in run.policies.items()}
     own, new = (recredit(stored, settings, tries=tries) for settings in (stored.config, config))
+    credits = [read_references(result.credits, run.policies, result.config) for result in (own, new)]
     found = []
     for name in trained_labels(config, own.table):
         if name not in own.credits:
@@ -89,13 +91,13 @@ def compare_gradients(
         one, other = (
             gradient(
                 run.policies[name],
-                result.credits[name],
+                read[name],
                 result.config,
                 stored.number,
                 folder=folder,
                 kl_coefficient=_kl_coefficient(run, name, result.config, stored.config),
             )
-            for result in (own, new)
+            for result, read in zip((own, new), credits, strict=True)
         )
         found.append(gradient_difference(name, one, other))
     return tuple(found)

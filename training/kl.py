@@ -12,9 +12,10 @@ from torch import Tensor
 from coplay.rollout_tree import Trajectory
 from coplay.training.losses import KL_ESTIMATORS
 from coplay.training.masked import masked_mean, segment_sum
-from coplay.training.objectives import AdaptiveKl, KlSettings
+from coplay.training.objectives import AdaptiveKl
 from coplay.training.passes import all_log_probs, reading_of, token_passes
-from coplay.training.records import TickTable
+from coplay.training.records import TickTable, TokenBatch
+from coplay.training.references import with_references
 from coplay.training.trainer import Done, Trainer
 
 LARGEST_STEP = 0.2
@@ -57,12 +58,18 @@ def penalise(
     ticks = torch.zeros_like(table.rewards)
     means: dict[str, float] = {}
     metrics: dict[str, float] = {}
+    batches = {trainer.policy.name: trainer.batch(trajectories, table) for trainer in trainers}
+    read = with_references(
+        {name: batch for name, batch in batches.items() if batch is not None},
+        {trainer.policy.name: trainer.policy for trainer in trainers},
+        reading_of(trainers[0].config.update),
+    )
     for trainer in trainers:
-        found = _token_kl(trainer, trajectories, table)
-        if found is None:
-            continue
-        kl, cells = found
         name = trainer.policy.name
+        if name not in read:
+            continue
+        kl = _token_kl(trainer, read[name])
+        cells = read[name].path * table.mask.shape[1] + read[name].tick
         sums = segment_sum(kl.double(), cells, ticks.numel()).reshape(ticks.shape)
         ticks = ticks + trainer.kl_coefficient * sums.to(ticks)
         means[name] = float(masked_mean(kl, None))
@@ -70,21 +77,13 @@ def penalise(
     return KlPenalty(ticks=ticks, means=means, metrics=metrics)
 
 
-def _token_kl(
-    trainer: Trainer, trajectories: Sequence[Trajectory], table: TickTable
-) -> tuple[Tensor, Tensor] | None:
-    """(N,) KL of a policy's action tokens, and the cell of the tick table each is in; None without any."""
-    batch, policy, settings = trainer.batch(trajectories, table), trainer.policy, trainer.config.objective
-    kl: KlSettings | None = settings.kl_in_reward
-    if batch is None or kl is None:
-        return None
-    reading = reading_of(trainer.config.update)
-    passes = token_passes(batch, policy, reading)
-    log_probs = all_log_probs(policy, passes, reading)
-    with policy.reference():
-        reference = all_log_probs(policy, passes, reading)
-    values = KL_ESTIMATORS[kl.kind](log_probs, reference, drop_likelier=kl.drop_likelier)
-    return values.cpu(), batch.path * table.mask.shape[1] + batch.tick
+def _token_kl(trainer: Trainer, batch: TokenBatch) -> Tensor:
+    """(N,) KL of a policy's action tokens from its reference, on the CPU."""
+    kl, reading = trainer.config.objective.kl_in_reward, reading_of(trainer.config.update)
+    assert kl is not None and batch.reference is not None
+    passes = token_passes(batch, trainer.policy, reading)
+    log_probs = all_log_probs(trainer.policy, passes, reading).cpu()
+    return KL_ESTIMATORS[kl.kind](log_probs, batch.reference, drop_likelier=kl.drop_likelier)
 
 
 def adapt(trainers: Sequence[Trainer], done: Mapping[str, Done], penalty: KlPenalty | None) -> None:

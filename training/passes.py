@@ -15,7 +15,7 @@ from coplay.training.config import UpdateSettings
 from coplay.training.draws import TokenDraws, prepare
 from coplay.training.log_probs import CHUNK, EntropyOf, TokenScores, likeliest, score
 from coplay.training.pack import Pack, costs_of, pack
-from coplay.training.records import TokenBatch, ValueBatch
+from coplay.training.records import TokenRows, ValueBatch
 
 Packing = Literal["trie", "flat"]
 Precision = Literal["float32", "bfloat16"]
@@ -52,7 +52,7 @@ class TokenPass:
         return self.pack.places
 
 
-def token_passes(batch: TokenBatch, policy: Policy, how: ReadPlan) -> list[TokenPass]:
+def token_passes(batch: TokenRows, policy: Policy, how: ReadPlan) -> list[TokenPass]:
     """Plan how the rows of a batch (on the CPU) are read; each log-prob is read one position before its token.
 
     Raises:
@@ -76,7 +76,7 @@ def value_passes(batch: ValueBatch, critic: Critic, how: ReadPlan) -> list[Pack]
     return [one.to(critic.device) for one in _packs(batch, batch.column, critic.trunk, how)]
 
 
-def _packs(batch: TokenBatch | ValueBatch, column: Tensor, trunk: Trunk, how: ReadPlan) -> Sequence[Pack]:
+def _packs(batch: TokenRows | ValueBatch, column: Tensor, trunk: Trunk, how: ReadPlan) -> Sequence[Pack]:
     return pack(
         batch.ids,
         batch.row,

@@ -1,11 +1,13 @@
 """The data that flows through a training iteration, in the order in which it arises."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from coplay.training.baselines import RunningMeans
 from coplay.training.draws import AllowedSets
@@ -155,8 +157,8 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenBatch:
-    """The rows of one policy: R rows of at most T tokens, and their N action tokens, flat."""
+class TokenRows:
+    """R rows of at most T tokens, and N action tokens in them, flat: what their log-probs depend on."""
 
     ids: Tensor
     """(R, T) right-padded; padding is known from `lengths` alone."""
@@ -168,10 +170,37 @@ class TokenBatch:
     """(N,) its position; its log-prob is read one position earlier."""
     targets: Tensor
     """(N,) its id."""
-    behaviour: Tensor
-    """(N,) log-prob when it was sampled."""
     temperature: Tensor
     """(N,)"""
+    allowed: AllowedSets
+
+    @classmethod
+    def joined(cls, parts: Sequence["TokenRows"]) -> "TokenRows":
+        """All their rows and action tokens, one after the other."""
+        width = max(part.ids.shape[1] for part in parts)
+        starts = [0, *accumulate(len(part.ids) for part in parts)]
+        return TokenRows(
+            ids=torch.cat([pad(part.ids, (0, width - part.ids.shape[1])) for part in parts]),
+            lengths=torch.cat([part.lengths for part in parts]),
+            row=torch.cat([part.row + start for part, start in zip(parts, starts, strict=False)]),
+            column=torch.cat([part.column for part in parts]),
+            targets=torch.cat([part.targets for part in parts]),
+            temperature=torch.cat([part.temperature for part in parts]),
+            allowed=AllowedSets.joined([part.allowed for part in parts]),
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of action tokens."""
+        return len(self.targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch(TokenRows):
+    """The rows of one policy, and what a step has to know of their action tokens."""
+
+    behaviour: Tensor
+    """(N,) log-prob when it was sampled."""
     path: Tensor
     """(N,) row of its path in the tick table."""
     tick: Tensor
@@ -184,11 +213,12 @@ class TokenBatch:
     """(N,) scaled units taken from the credit of a malformed attempt."""
     entropy_mask: Tensor
     """(N,) True where the entropy bonus applies."""
-    allowed: AllowedSets
     num_trajectories: int
     """Games and seats of this policy with at least one action token."""
     weight: Tensor | None = None
     """(N,) share of each token in losses and means where paths branch (rule 11); None: 1."""
+    reference: Tensor | None = None
+    """(N,) log-probs under the policy's frozen reference; None: not read."""
     owners: tuple[str, ...] = ()
     """(B,) name of the trajectory that each row of the tick table is of, branches included: game and player."""
 
@@ -215,11 +245,6 @@ class TokenBatch:
             allowed=self.allowed.select(tokens),
             num_trajectories=num_trajectories,
         )
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of action tokens."""
-        return len(self.targets)
 
     @property
     def total_weight(self) -> float:

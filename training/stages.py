@@ -26,6 +26,7 @@ from coplay.training.mini_batches import dealing_of
 from coplay.training.packets import AdvantagePacket
 from coplay.training.passes import reading_of
 from coplay.training.records import Estimate, TickTable, TickValues, ValueBatch
+from coplay.training.references import read_references
 from coplay.training.run import Run
 from coplay.training.schemes import BranchesEstimator, critic_learning
 from coplay.training.trainer import Credit, Done
@@ -204,6 +205,7 @@ def shape_credits(
 
 def update_policies(run: Run, credits: Mapping[str, Credit], *, update: int) -> dict[str, Done]:
     """Update each trained policy that has credit."""
+    credits = read_references(credits, run.policies, run.config)
     done = {
         name: Done(credit=credits[name], result=trainer.step(credits[name], update=update, folder=run.folder))
         for trainer in run.trainers

@@ -1,6 +1,6 @@
 """What each action token adds to a step's loss, and the factors it is multiplied by."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -25,21 +25,14 @@ class Before:
     """Of the distributions the tokens were drawn from."""
     weights: Tensor
     """Truncated importance weights pi_old / sampler."""
-    reference: Tensor | None
-    """Log-probs that a KL term in the loss compares with; None: there is none."""
 
     def to(self, device: torch.device) -> "Before":
         """The same on a device."""
-        known = self._known()
-        return replace(self, **{name: one.to(device) for name, one in known.items()})
+        return Before(**{entry.name: getattr(self, entry.name).to(device) for entry in fields(self)})
 
     def select(self, tokens: Tensor) -> "Before":
         """Those of some tokens (n,)."""
-        return replace(self, **{name: one[tokens] for name, one in self._known().items()})
-
-    def _known(self) -> dict[str, Tensor]:
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {name: one for name, one in values.items() if one is not None}
+        return Before(**{entry.name: getattr(self, entry.name)[tokens] for entry in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +43,6 @@ class Measured:
     weights: Tensor
     ratios: Tensor
     entropies: Tensor
-
-
-def read_reference(
-    policy: Policy,
-    passes: list[TokenPass],
-    batch: TokenBatch,
-    settings: ObjectiveSettings,
-    reading: ReadPlan,
-) -> Tensor | None:
-    """(N,) what a KL term in the loss compares with, of a batch on the policy's device; None if there is none."""
-    kl = settings.kl_in_loss
-    if kl is None:
-        return None
-    if kl.against == "behaviour":
-        return batch.behaviour
-    with policy.reference():
-        return all_log_probs(policy, passes, reading)
 
 
 def start(
@@ -155,7 +131,6 @@ def regularisers(
     batch: TokenBatch,
     scores: TokenScores,
     tokens: Tensor,
-    reference: Tensor | None,
     settings: ObjectiveSettings,
     before: Before | None,
 ) -> dict[str, Tensor]:
@@ -164,8 +139,10 @@ def regularisers(
     if scores.entropies is not None:
         terms["entropy"] = keep(scores.entropies, batch.entropy_mask[tokens])
     kl, log_probs = settings.kl_in_loss, scores.log_probs
-    if kl is not None and reference is not None:
-        terms["kl"] = kl_loss(kl.kind, log_probs, reference[tokens], drop_likelier=kl.drop_likelier)
+    if kl is not None:
+        other = batch.behaviour if kl.against == "behaviour" else batch.reference
+        assert other is not None, "a KL from the reference, which was not read"
+        terms["kl"] = kl_loss(kl.kind, log_probs, other[tokens], drop_likelier=kl.drop_likelier)
         if kl.corrected:
             old = log_probs.detach() if before is None else before.log_probs[tokens]
             terms["kl"] = terms["kl"] * (log_probs - old).clamp(max=LARGEST_LOG_RATIO).exp()

@@ -24,7 +24,6 @@ from coplay.training.terms import (
     loss_shares,
     measure,
     policy_term,
-    read_reference,
     regularisers,
     shared,
     start,
@@ -83,9 +82,6 @@ def policy_step(
     parameters = policy.named_parameters()
     set_lr(optimizer, plan.lr)
     optimizer.zero_grad(set_to_none=True)
-    reference = (
-        read_reference(policy, passes, batch, settings, plan.reading) if before is None else before.reference
-    )
     measured = start(policy, passes, batch, settings, plan.reading, before)
     sums: dict[str, Tensor] = {}
     wanted = EntropyOf(top_k=settings.entropy_top_k) if plan.entropy_coefficient else None
@@ -95,7 +91,7 @@ def policy_step(
         scores = score_pass(policy, one, plan.reading.precision, entropy_of=wanted, measure=True)
         measure(measured, scores, tokens, batch, settings, before)
         terms = {"policy": policy_term(settings, scores.log_probs, credits[tokens], measured, tokens)}
-        terms |= regularisers(batch, scores, tokens, reference, settings, before)
+        terms |= regularisers(batch, scores, tokens, settings, before)
         totals = {name: masked_sum(shared(shares, value, tokens), None) for name, value in terms.items()}
         loss = totals["policy"] - plan.entropy_coefficient * totals.get("entropy", 0.0)
         loss = (loss + plan.kl_coefficient * totals.get("kl", 0.0)) / divisor

@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_rows import SMALL, Rows, forests, num_prefixes, padded, push, random_batch
 from run_fakes import distance, in_double
 from torch import Tensor
 from transformers import MistralConfig, MistralModel
@@ -19,7 +20,7 @@ from coplay.agents.adapters import enable_checkpointing
 from coplay.agents.base_model import load_base
 from coplay.agents.critic import Critic, build_critic
 from coplay.agents.policy import Policy, build_policies
-from coplay.agents.settings import EmbeddedModel, FullWeights, LoraWeights, PolicySettings
+from coplay.agents.settings import FullWeights, LoraWeights, PolicySettings
 from coplay.agents.trunk import Trunk
 from coplay.training import passes
 from coplay.training.critic_updates import critic_step, critic_values
@@ -28,30 +29,12 @@ from coplay.training.objectives import KlSettings, ReinforceObjective
 from coplay.training.pack import Costs, Pack, costs_of, pack
 from coplay.training.passes import ReadPlan, all_log_probs, token_passes
 from coplay.training.records import TokenBatch, ValueBatch
+from coplay.training.references import with_references
 from coplay.training.schemes import CriticEstimator
 from coplay.training.updates import StepPlan, policy_step
 
-SMALL = EmbeddedModel(hidden=16, intermediate=16, num_layers=2, num_heads=2)
 FREE = Costs(pair=0.0, launch=0.0)
 TOLERANCE, ROUNDING = 1e-5, 1e-7  # of gradients; scores are float32, and their parts may cancel
-
-Rows = list[list[int]]
-
-
-@st.composite
-def forests(draw: st.DrawFn) -> Rows:
-    """Rows that often begin alike, or are alike, or go on from one another."""
-    rows: Rows = []
-    for _ in range(draw(st.integers(1, 9))):
-        start = draw(st.sampled_from(rows)) if rows and draw(st.booleans()) else []
-        kept = start[: draw(st.integers(0, len(start)))]
-        rows.append(kept + draw(st.lists(st.integers(0, 3), min_size=1 if not kept else 0, max_size=6)))
-    return rows
-
-
-def padded(rows: Rows) -> Tensor:
-    width = max(map(len, rows))
-    return torch.tensor([row + [9] * (width - len(row)) for row in rows])
 
 
 def every_place(rows: Rows) -> tuple[Tensor, Tensor]:
@@ -66,10 +49,6 @@ def ancestors(one: Pack, slot: int) -> tuple[list[int], list[int]]:
     seen = range(query + 1) if mask is None else mask.dense()[batch, 0, query].nonzero().squeeze(1).tolist()
     positions = [k if one.positions is None else int(one.positions[batch, k]) for k in seen]
     return one.ids[batch][list(seen)].tolist(), positions
-
-
-def num_prefixes(rows: Sequence[Sequence[int]]) -> int:
-    return len({tuple(row[: end + 1]) for row in rows for end in range(len(row))})
 
 
 costs = st.builds(Costs, pair=st.sampled_from([0.0, 0.01, 1.0]), launch=st.sampled_from([0.0, 5.0, 100.0]))
@@ -142,16 +121,6 @@ def test_nothing_to_read_gives_no_pass() -> None:
 # --- The same loss and gradient as row by row ---
 
 
-def push(network: Policy | Critic, amount: float) -> None:
-    """Move every tensor, so that nothing is at its start."""
-    luck = torch.Generator().manual_seed(1)
-    moved = {
-        name: value + amount * torch.randn(value.shape, generator=luck)
-        for name, value in network.state().items()
-    }
-    network.load_state(moved)
-
-
 def trained(weights: LoraWeights | FullWeights, *, checkpointing: bool = False) -> Policy:
     """A policy beside another over the same base, both away from their reference, in float64."""
     base = load_base(SMALL, seed=0)
@@ -166,37 +135,6 @@ def trained(weights: LoraWeights | FullWeights, *, checkpointing: bool = False) 
     base.model.double()
     in_double(policies["ada"])
     return policies["ada"]
-
-
-def random_batch(rows: Rows, luck: random.Random) -> TokenBatch:
-    """Action tokens at random places of rows, bound by grammars here and there, with turns of several tokens."""
-    places = [(n, c) for n, row in enumerate(rows) for c in range(1, len(row)) if luck.random() < 0.7]
-    places = places or [(n, 1) for n, row in enumerate(rows) if len(row) > 1]
-    row, column = (torch.tensor(part, dtype=torch.long) for part in zip(*places, strict=True))
-    targets = padded(rows)[row, column]
-    allowed = [
-        None if (n + c) % 3 else sorted({int(target), (c * 7) % 20, 5 + c % 2})
-        for (n, c), target in zip(places, targets, strict=True)
-    ]
-    count = len(places)
-    return TokenBatch(
-        ids=padded(rows),
-        lengths=torch.tensor([len(ids) for ids in rows]),
-        row=row,
-        column=column,
-        targets=targets,
-        behaviour=torch.tensor([-luck.random() for _ in range(count)]),
-        temperature=torch.tensor([luck.choice([1.0, 1.0, 0.7]) for _ in range(count)]),
-        path=row,
-        tick=column // 2,
-        turn=row * 100 + column // 3,
-        place=torch.stack([torch.zeros_like(row), column // 3], dim=1),
-        penalty=torch.zeros(count),
-        entropy_mask=torch.tensor([luck.random() < 0.8 for _ in range(count)]),
-        allowed=AllowedSets.from_lists(allowed),
-        num_trajectories=len(rows),
-        weight=torch.tensor([luck.choice([1.0, 0.5]) for _ in range(count)]),
-    )
 
 
 def step(policy: Policy, batch: TokenBatch, folder: Path, read: ReadPlan, importance: Any) -> tuple[Any, Any]:
@@ -218,6 +156,7 @@ def step(policy: Policy, batch: TokenBatch, folder: Path, read: ReadPlan, import
     )
     still = torch.optim.SGD(list(policy.named_parameters().values()), lr=0.0)
     credits = torch.linspace(-1, 2, batch.num_tokens)
+    batch = with_references({"x": batch}, {"x": policy}, read)["x"]
     result = policy_step(policy, still, batch, credits, objective, plan)
     found = {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in _own(policy)}
     return found, result

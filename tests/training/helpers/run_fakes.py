@@ -23,6 +23,7 @@ from coplay.training.kl import penalise
 from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.passes import Packing, ReadPlan
 from coplay.training.records import Estimate, TickTable, TokenBatch
+from coplay.training.references import read_references, with_references
 from coplay.training.run import Run, new_run
 from coplay.training.stages import (
     Reading,
@@ -125,7 +126,8 @@ class Iteration:
             self.trajectories, self.table, self.estimate, self.packets, update=update
         )
         assert found is not None
-        return found
+        name = run.trainers[0].policy.name
+        return read_references({name: found}, run.policies, run.config)[name]
 
 
 def play_iteration(run: Run, update: int = 0) -> Iteration:
@@ -169,10 +171,12 @@ def gradients(
         "reading": ReadPlan(micro_batch_tokens=micro_batch_tokens, packing=packing),
         "refused": folder / "refused.safetensors",
     } | changes
-    policy = run.trainers[0].policy
+    policy, batch = run.trainers[0].policy, credit.batch
+    if batch.reference is not None:
+        batch = with_references({policy.name: batch}, run.policies, plan["reading"])[policy.name]
     parameters = policy.named_parameters()
     still = torch.optim.SGD(list(parameters.values()), lr=0.0)
-    policy_step(policy, still, credit.batch, credit.tokens, run.config.objective, StepPlan(**plan))
+    policy_step(policy, still, batch, credit.tokens, run.config.objective, StepPlan(**plan))
     return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in parameters.items()}
 
 
