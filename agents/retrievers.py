@@ -69,17 +69,6 @@ def read_corpus(name: str) -> list[str]:
     return passages
 
 
-def corpus_data(name: str) -> GameData:
-    """What a run that goes on must find the same of a corpus.
-
-    Raises:
-        RetrieverError: if it cannot be read.
-    """
-    passages = read_corpus(name)
-    digest = hashlib.blake2b(json.dumps(passages).encode(), digest_size=8).hexdigest()
-    return GameData(name=name, digest=digest, counts={"passages": len(passages)})
-
-
 def laid_out(passages: Sequence[str], settings: PassagesSettings) -> str:
     """Passages as one text."""
     if not passages:
@@ -112,6 +101,10 @@ class Bm25Retriever:
         self._settings = settings
         self._tokenize = bm25s.tokenize
         self._passages = read_corpus(settings.corpus)
+        digest = hashlib.blake2b(json.dumps(self._passages).encode(), digest_size=8).hexdigest()
+        self.data: GameData | None = GameData(
+            name=settings.corpus, digest=digest, counts={"passages": len(self._passages)}
+        )
         self._index = bm25s.BM25()
         self._index.index(self._words(self._passages), show_progress=False)
 
@@ -144,6 +137,7 @@ class HttpRetriever:
     """Posts the queries of a wave together; what a server does not answer is told as failed or out of time."""
 
     blocks = True
+    data: GameData | None = None
 
     def __init__(self, settings: HttpTool) -> None:
         self._settings = settings

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from coplay.agents.base import ToolResult
-from coplay.games import nearest
+from coplay.games import GameData, nearest
 from coplay.games.plugins import GAME_ERRORS
 
 GROUP = "coplay.tools"
@@ -54,6 +54,7 @@ class FunctionRunner:
     """
 
     blocks = True
+    data: GameData | None = None
 
     def __init__(self, function: Callable[..., str], *, timeout: float = 30.0) -> None:
         self._function = function

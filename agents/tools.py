@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from coplay.agents.base import CallOutcome, Desk, ToolCall, ToolResult
-from coplay.games import nearest
+from coplay.games import GameData, nearest
 from coplay.games.tools import BadCall, Call, Tools, may_close
 
 
@@ -24,6 +24,11 @@ class ToolRunner(Protocol):
     @property
     def blocks(self) -> bool:
         """True if it waits for something: then it is run beside the event loop."""
+        ...
+
+    @property
+    def data(self) -> GameData | None:
+        """What it was made from, which a run that goes on must find the same; None: no file."""
         ...
 
     def run(self, calls: Sequence[Mapping[str, Any]]) -> Sequence[ToolResult]:
@@ -67,6 +72,12 @@ class ToolDesk:
         self._runners = dict(runners)
         self._max_characters = max_characters
         self._wave: _Wave | None = None
+
+    @property
+    def data(self) -> dict[str, GameData]:
+        """What tools were made from, by their names."""
+        found = {name: runner.data for name, runner in self._runners.items()}
+        return {name: data for name, data in found.items() if data is not None}
 
     def check(self, tools: Tools) -> None:
         """Refuse a game's tools that nobody here runs.

@@ -11,7 +11,7 @@ from coplay.scripts.entrants import HUMAN, contestant, is_run, run_folder
 from coplay.training.evaluate import Contestant
 from coplay.training.messages import ConfigError
 from coplay.training.payoffs import Entrant, PayoffMatrix, payoff_matrix, record_payoffs
-from coplay.training.run import read_config
+from coplay.training.stored_config import read_config
 
 
 def evaluate_matrix(

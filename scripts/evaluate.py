@@ -23,8 +23,8 @@ from coplay.scripts.settings import parse_flags
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
 from coplay.training.evaluate_settings import Way
 from coplay.training.messages import ConfigError
-from coplay.training.run import read_config
 from coplay.training.seats import may_play
+from coplay.training.stored_config import read_config
 from coplay.training.validation import temperature_of, told
 
 

@@ -27,8 +27,8 @@ from coplay.scripts.entrants import is_run, run_folder
 from coplay.scripts.own_games import use_game
 from coplay.training.evaluate_settings import SELF_PLAY
 from coplay.training.messages import ConfigError
-from coplay.training.run import read_config
 from coplay.training.seats import check_plays
+from coplay.training.stored_config import read_config
 
 
 class ExactResult(BaseModel):

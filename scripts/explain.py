@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = run_folder(words[0])
     from coplay.training.explain import explain_turn, find_episode, parse_turn
     from coplay.training.recredit import load_iteration, recredit
-    from coplay.training.run import read_config
+    from coplay.training.stored_config import read_config
 
     iteration, episode = find_episode(words[1])
     turn = parse_turn(words[2], read_config(folder).make_game().spec.players)

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     iteration, update, changes = _sorted_flags(parse_flags(words))
     from coplay.training.differences import compare_credits
     from coplay.training.recredit import load_iteration, recredit
-    from coplay.training.run import read_config
+    from coplay.training.stored_config import read_config
 
     config = change_settings(read_config(folder), changes)
     if update and iteration is None:

@@ -87,7 +87,24 @@ class CollectSettings(Settings):
     """Branches of every game; None: none. They are kept, and trained on by estimator 'branches'."""
 
 
-class UpdateSettings(Settings):
+class StepSettings(Settings):
+    """How an optimiser step moves weights, and how its rows are read."""
+
+    lr: LearningRate = Constant(level=5e-4)
+    """Learning rate of Adam, by update number."""
+    gradient_clip: float | None = Field(1.0, gt=0)
+    """Largest gradient norm of a policy."""
+    micro_batch_tokens: int = Field(16384, ge=1)
+    """Most tokens of one forward pass, padding included; a longer row goes alone."""
+    packing: Literal["trie", "flat"] = "trie"
+    """Read what rows share once, as trees, or every row apart; a model that cannot read trees gets rows."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What a step multiplies matrices in; weights, softmax and sums stay float32."""
+    num_threads: int = Field(1, ge=1, le=1024)
+    """CPU threads; what is resumed reproduces the first run only at the same number."""
+
+
+class UpdateSettings(StepSettings):
     """How weights move."""
 
     num_updates: int = Field(100, ge=1)
@@ -100,18 +117,6 @@ class UpdateSettings(Settings):
     """An update ends before a step on tokens where the policy is already so far from the one before it (k3, nats)."""
     critic_warmup: int = Field(0, ge=0)
     """So many first updates move the critic alone; the policies' steps are computed and not taken."""
-    lr: LearningRate = Constant(level=5e-4)
-    """Learning rate of Adam, by update number."""
-    gradient_clip: float | None = Field(1.0, gt=0)
-    """Largest gradient norm of a policy."""
-    micro_batch_tokens: int = Field(16384, ge=1)
-    """Most tokens of one forward pass, padding included; a longer row goes alone."""
-    packing: Literal["trie", "flat"] = "trie"
-    """Read what rows share once, as trees, or every row apart; a model that cannot read trees gets rows."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """What a step multiplies matrices in; weights, softmax and sums stay float32."""
-    num_threads: int = Field(1, ge=1, le=1024)
-    """CPU threads; a resumed run reproduces the first one only at the same number."""
 
 
 def check_updates(

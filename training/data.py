@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coplay.agents.retrievers import corpus_data
-from coplay.agents.tool_settings import Bm25Tool, ToolSettings
 from coplay.games import GameData, Mixture
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import Exam
@@ -15,12 +13,15 @@ from coplay.training.mixtures import Exam
 HELD_OUT = "held_out"
 
 
-def read_data(
-    mixture: Mixture, exams: Sequence[Exam], tools: Mapping[str, ToolSettings]
-) -> dict[str, GameData]:
+def read_data(mixture: Mixture, exams: Sequence[Exam], tools: Mapping[str, GameData]) -> dict[str, GameData]:
     """What was read, by the label of each game; `held_out/LABEL` of those that are only evaluated, `tools/NAME`.
 
     `trained_on` counts what is held out and yet trained on too.
+
+    Args:
+        mixture: what is trained on.
+        exams: what is evaluated.
+        tools: what tools were made from, by their names.
     """
     found = {v.label: data for v in mixture.variants if (data := v.game.data) is not None}
     trained = frozenset[int]().union(*[data.parts for data in found.values()])
@@ -30,8 +31,7 @@ def read_data(
             if data is not None:
                 known = {**data.counts, "trained_on": len(data.parts & trained)}
                 found[f"{HELD_OUT}/{variant.label}"] = replace(data, counts=known)
-    corpora = {name: tool.corpus for name, tool in tools.items() if isinstance(tool, Bm25Tool)}
-    return found | {f"tools/{name}": corpus_data(corpus) for name, corpus in corpora.items()}
+    return found | {f"tools/{name}": data for name, data in tools.items()}
 
 
 def data_metrics(

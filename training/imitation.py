@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from coplay.agents.policy import Policy
 from coplay.agents.runs import read_object
 from coplay.games import derive_seed
@@ -17,11 +15,12 @@ from coplay.training.demonstration_rows import Lesson, Scribe, lessons
 from coplay.training.demonstrations import Demonstrations, gather
 from coplay.training.imitation_config import ImitationConfig
 from coplay.training.imitation_steps import imitation_step, rows_of, validate
-from coplay.training.messages import ConfigError, explain
+from coplay.training.messages import ConfigError
 from coplay.training.metrics import prefixed
 from coplay.training.passes import reading_of
 from coplay.training.record import evaluate_run
-from coplay.training.run import IMITATION_FILE, Run, build_run, make_folder
+from coplay.training.run import Run, build_run, make_folder
+from coplay.training.stored_config import IMITATION_FILE, read_imitation_config
 from coplay.training.timing import Clock, NumTokens
 
 Report = Callable[[int, Mapping[str, float]], None]
@@ -181,7 +180,7 @@ def resume_imitation(folder: Path) -> Imitation:
     Raises:
         ConfigError: if the folder holds no imitation, or its sources hold other dialogues than before.
     """
-    config = _read_config(folder)
+    config = read_imitation_config(folder)
     demonstrations = gather(config)
     before = read_object(folder / DEMONSTRATIONS_FILE)["digest"]
     if demonstrations.digest != before:
@@ -196,18 +195,6 @@ def resume_imitation(folder: Path) -> Imitation:
     if found:
         imitation.run.restore(found[-1])
     return imitation
-
-
-def _read_config(folder: Path) -> ImitationConfig:
-    path = folder / IMITATION_FILE
-    if not path.is_file():
-        raise ConfigError(f"'{folder}' holds no {IMITATION_FILE}; expected the run folder of an imitation")
-    try:
-        config = ImitationConfig.model_validate(read_object(path))
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {explain(error, ImitationConfig)}") from None
-    storage = config.storage.model_copy(update={"folder": str(folder.parent)})
-    return config.model_copy(update={"name": folder.name, "storage": storage})
 
 
 def imitate(imitation: Imitation, report: Report) -> None:

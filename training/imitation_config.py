@@ -9,6 +9,7 @@ from coplay.games import GameParameters
 from coplay.training.config import (
     AgentsSettings,
     RunConfig,
+    StepSettings,
     StorageSettings,
     UpdateSettings,
 )
@@ -69,7 +70,7 @@ class ImitationSettings(Settings):
     """The imitation stops if a larger share of the dialogues does not fit `agents.sampling`."""
 
 
-class ImitationUpdate(Settings):
+class ImitationUpdate(StepSettings):
     """How weights move."""
 
     num_epochs: int = Field(10, ge=1)
@@ -78,16 +79,6 @@ class ImitationUpdate(Settings):
     """Dialogues of an optimiser step; the last step of an epoch takes those that are left."""
     lr: LearningRate = Constant(level=1e-3)
     """Learning rate of Adam, by optimiser step."""
-    gradient_clip: float | None = Field(1.0, gt=0)
-    """Largest gradient norm."""
-    micro_batch_tokens: int = Field(16384, ge=1)
-    """Most tokens of one forward pass, padding included; a longer row goes alone."""
-    packing: Literal["trie", "flat"] = "trie"
-    """Read what rows share once, as trees, or every row apart; a model that cannot read trees gets rows."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """What a step multiplies matrices in; weights, softmax and sums stay float32."""
-    num_threads: int = Field(1, ge=1, le=1024)
-    """CPU threads; a resumed imitation reproduces the first one only at the same number."""
 
 
 class ImitationConfig(Settings):
@@ -161,22 +152,14 @@ class ImitationConfig(Settings):
 
     def run(self, *, num_steps: int) -> RunConfig:
         """What the run folder says of itself, so that every other command reads it as any run's."""
-        update = self.update
+        steps = {name: getattr(self.update, name) for name in StepSettings.model_fields}
         return RunConfig(
             name=self.name,
             seed=self.seed,
             game=self.game,
             mixture=self.mixture,
             agents=self.agents,
-            update=UpdateSettings(
-                num_updates=num_steps,
-                lr=update.lr,
-                gradient_clip=update.gradient_clip,
-                micro_batch_tokens=update.micro_batch_tokens,
-                packing=update.packing,
-                precision=update.precision,
-                num_threads=update.num_threads,
-            ),
+            update=UpdateSettings(num_updates=num_steps, **steps),
             storage=self.storage,
             evaluate=self.evaluate,
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 from coplay.agents.critic import Critic
 from coplay.agents.policy import Policy
 from coplay.agents.trunk import Trunk
-from coplay.training.config import UpdateSettings
+from coplay.training.config import StepSettings
 from coplay.training.draws import TokenDraws, prepare
 from coplay.training.log_probs import CHUNK, EntropyOf, TokenScores, likeliest, score
 from coplay.training.pack import Pack, costs_of, pack
@@ -30,7 +30,7 @@ class ReadPlan:
     precision: Precision = "float32"
 
 
-def reading_of(settings: UpdateSettings) -> ReadPlan:
+def reading_of(settings: StepSettings) -> ReadPlan:
     """What the settings of a run say about it."""
     return ReadPlan(
         micro_batch_tokens=settings.micro_batch_tokens,

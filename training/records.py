@@ -1,13 +1,11 @@
 """The data that flows through a training iteration, in the order in which it arises."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from coplay.training.baselines import RunningMeans
 from coplay.training.draws import AllowedSets
@@ -173,21 +171,6 @@ class TokenRows:
     temperature: Tensor
     """(N,)"""
     allowed: AllowedSets
-
-    @classmethod
-    def joined(cls, parts: Sequence["TokenRows"]) -> "TokenRows":
-        """All their rows and action tokens, one after the other."""
-        width = max(part.ids.shape[1] for part in parts)
-        starts = [0, *accumulate(len(part.ids) for part in parts)]
-        return TokenRows(
-            ids=torch.cat([pad(part.ids, (0, width - part.ids.shape[1])) for part in parts]),
-            lengths=torch.cat([part.lengths for part in parts]),
-            row=torch.cat([part.row + start for part, start in zip(parts, starts, strict=False)]),
-            column=torch.cat([part.column for part in parts]),
-            targets=torch.cat([part.targets for part in parts]),
-            temperature=torch.cat([part.temperature for part in parts]),
-            allowed=AllowedSets.joined([part.allowed for part in parts]),
-        )
 
     @property
     def num_tokens(self) -> int:

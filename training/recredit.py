@@ -23,8 +23,8 @@ from coplay.training.messages import ConfigError
 from coplay.training.packets import AdvantagePacket, make_packets
 from coplay.training.record import credit_rows
 from coplay.training.records import Estimate, PathKey, TickTable, TickValues, UpdateResult
-from coplay.training.run import read_config
 from coplay.training.schemes import BranchesEstimator, CriticEstimator, critic_learning
+from coplay.training.stored_config import read_config
 from coplay.training.tool_tokens import TrieOf
 from coplay.training.trainer import Credit, Done, TickCredit, make_credit, shape_ticks
 

@@ -1,12 +1,15 @@
 """Log-probs under frozen reference policies: rows of all policies that share one are read together, as one batch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
+from torch.nn.functional import pad
 
 from coplay.agents.policy import Policy
 from coplay.training.config import RunConfig
+from coplay.training.draws import AllowedSets
 from coplay.training.passes import ReadPlan, all_log_probs, reading_of, token_passes
 from coplay.training.records import TokenBatch, TokenRows
 from coplay.training.trainer import Credit
@@ -25,7 +28,7 @@ def with_references(
     """
     found: dict[str, TokenBatch] = {}
     for names in _alike(batches, policies):
-        policy, rows = policies[names[0]], TokenRows.joined([batches[name] for name in names])
+        policy, rows = policies[names[0]], _joined([batches[name] for name in names])
         with policy.reference():
             log_probs = all_log_probs(policy, token_passes(rows, policy, reading), reading).cpu()
         parts = torch.split(log_probs, [batches[name].num_tokens for name in names])
@@ -45,6 +48,21 @@ def _alike(batches: Mapping[str, TokenBatch], policies: Mapping[str, Policy]) ->
         else:
             groups.append([name])
     return groups
+
+
+def _joined(parts: Sequence[TokenRows]) -> TokenRows:
+    """All their rows and action tokens, one after the other."""
+    width = max(part.ids.shape[1] for part in parts)
+    starts = accumulate([len(part.ids) for part in parts[:-1]], initial=0)
+    return TokenRows(
+        ids=torch.cat([pad(part.ids, (0, width - part.ids.shape[1])) for part in parts]),
+        lengths=torch.cat([part.lengths for part in parts]),
+        row=torch.cat([part.row + start for part, start in zip(parts, starts, strict=True)]),
+        column=torch.cat([part.column for part in parts]),
+        targets=torch.cat([part.targets for part in parts]),
+        temperature=torch.cat([part.temperature for part in parts]),
+        allowed=AllowedSets.joined([part.allowed for part in parts]),
+    )
 
 
 def read_references(

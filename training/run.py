@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from coplay.agents.base import AgentFactory
 from coplay.agents.building import Base, make_base, make_critic, make_policies
@@ -17,7 +16,7 @@ from coplay.agents.language import language_agent_factory
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.named import named_agent
 from coplay.agents.policy import Policy
-from coplay.agents.runs import find_policy_folder, pin_entrant, read_object
+from coplay.agents.runs import find_policy_folder, pin_entrant
 from coplay.agents.settings import at_temperature
 from coplay.games import Chance, Game, Mixture, Observation
 from coplay.training.checkpoint import (
@@ -36,16 +35,14 @@ from coplay.training.data import check_data, data_record, read_data
 from coplay.training.environment import environment
 from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.lock import sole_writer
-from coplay.training.messages import ConfigError, explain
+from coplay.training.messages import ConfigError
 from coplay.training.metrics import MetricsFile
 from coplay.training.mixtures import Exam
 from coplay.training.reward_model import RewardModel
 from coplay.training.schemes import critic_learning
 from coplay.training.seats import check_tools
+from coplay.training.stored_config import CONFIG_FILE, IMITATION_FILE, read_config
 from coplay.training.trainer import Trainer
-
-IMITATION_FILE = "imitation.json"
-"""Stands in the folders of imitations, beside the configuration that every run has."""
 
 
 class Run:
@@ -67,7 +64,8 @@ class Run:
         self.exams: tuple[Exam, ...] = tuple(
             [exam._replace(games=exam.games.fitted(self._num_tokens)) for exam in config.exams()]
         )
-        self.data = read_data(self.mixture, self.exams, config.agents.tools)
+        self.tools = make_desk(config.agents.tools)
+        self.data = read_data(self.mixture, self.exams, self.tools.data if self.tools else {})
         self.policies: dict[str, Policy] = make_policies(
             self.base,
             config.agents.policies,
@@ -81,7 +79,6 @@ class Run:
             self.critic_optimizer = torch.optim.Adam(list(self.critic.named_parameters().values()), lr=1.0)
         self.reward_model = None if config.reward_model is None else RewardModel(config.reward_model)
         self.engine = LocalEngine(self.policies)
-        self.tools = make_desk(config.agents.tools)
         for exam in self.exams:
             for variant in exam.games.variants:
                 check_tools(variant.game, self.tools, append_only=self.base.chat.append_only)
@@ -197,8 +194,10 @@ def build_run(config: RunConfig, *, overwrite: bool = False) -> Run:
                 f"run folder '{folder}' exists; expected a new name (--name), --resume {folder} to go on with it,"
                 " or --overwrite to delete it first"
             )
-        if not (folder / "config.json").exists():
-            raise ConfigError(f"'{folder}' holds no config.json, so it is no run folder; it was not deleted")
+        if not (folder / CONFIG_FILE).exists():
+            raise ConfigError(
+                f"'{folder}' holds no {CONFIG_FILE}, so it is no run folder; it was not deleted"
+            )
         with sole_writer(folder):
             pass
     config = pin_starts(config)
@@ -224,7 +223,7 @@ def make_folder(run: Run, files: Mapping[str, object] | None = None) -> None:
     )
     told = {**environment(), "data": data_record(run.data)} if run.data else environment()
     (folder / "environment.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    (folder / "config.json").write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / CONFIG_FILE).write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def pin_starts(config: RunConfig) -> RunConfig:
@@ -255,23 +254,6 @@ def resume_run(folder: Path) -> Run:
     if found:
         run.restore(found[-1])
     return run
-
-
-def read_config(folder: Path) -> RunConfig:
-    """The resolved configuration of a run folder.
-
-    Raises:
-        ConfigError: if the folder is no run folder, or its configuration is none that this version knows.
-    """
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ConfigError(f"'{folder}' is no run folder: it holds no config.json; expected runs/NAME")
-    try:
-        settings = RunConfig.model_validate(read_object(path))
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {explain(error, RunConfig)}") from None
-    storage = settings.storage.model_copy(update={"folder": str(folder.parent)})
-    return settings.model_copy(update={"name": folder.name, "storage": storage})
 
 
 def check_critic(game: Game[Any], config: RunConfig) -> None:

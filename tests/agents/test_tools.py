@@ -30,6 +30,7 @@ class Echo:
     """Answers with the query in capitals, and keeps what it was asked, batch by batch."""
 
     blocks = False
+    data = None
 
     def __init__(self) -> None:
         self.batches: list[list[Mapping[str, Any]]] = []
@@ -43,6 +44,7 @@ class SlowEcho(Echo):
     """Waits until every call of a wave could have come on its own."""
 
     blocks = True
+    data = None
 
     def run(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
         time.sleep(0.05)

@@ -38,6 +38,7 @@ class Lookup:
     """Finds the passage that begins with the query."""
 
     blocks = False
+    data = None
 
     def run(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
         passages = read_corpus("search_qa_terse")

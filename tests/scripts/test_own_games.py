@@ -9,7 +9,7 @@ import pytest
 from coplay.games import registry
 from coplay.scripts import cli
 from coplay.scripts.new_game import new_game
-from coplay.training.run import read_config
+from coplay.training.stored_config import read_config
 
 SMALL = [
     *("--agents.model.hidden", "16", "--agents.model.intermediate", "16", "--agents.model.num-layers", "1"),

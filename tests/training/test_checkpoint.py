@@ -29,7 +29,8 @@ from coplay.training.checkpoint import (
 from coplay.training.loop import train
 from coplay.training.messages import ConfigError
 from coplay.training.metrics import MetricsFile, read_metrics
-from coplay.training.run import Run, new_run, read_config, resume_run
+from coplay.training.run import Run, new_run, resume_run
+from coplay.training.stored_config import read_config
 
 CRITIC = {"kind": "critic", "reward_scale": 5.0, "lr": 1e-2}
 TWO = {

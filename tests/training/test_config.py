@@ -14,7 +14,7 @@ from coplay.scripts.settings import check_settings, parse_flags, read_settings, 
 from coplay.training.config import RunConfig
 from coplay.training.loop import train
 from coplay.training.messages import ConfigError, explain, field_paths
-from coplay.training.run import read_config
+from coplay.training.stored_config import read_config
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from coplay.agents.desk import make_desk
 from coplay.agents.tool_settings import Bm25Tool
 from coplay.games import GameData, Mixture, Variant, make_game
 from coplay.games.search_qa import read_questions
@@ -24,7 +25,9 @@ def test_questions_and_corpus_when_changed_then_the_run_does_not_go_on_law_8(tmp
     def found() -> tuple[Mixture, dict[str, GameData]]:
         game = make_game("search_qa", questions=questions)
         mixture = Mixture(variants=(Variant(name="qa", label="qa", game=game),))
-        return mixture, read_data(mixture, [], {"search": Bm25Tool(corpus=corpus)})
+        desk = make_desk({"search": Bm25Tool(corpus=corpus)})
+        assert desk is not None
+        return mixture, read_data(mixture, [], desk.data)
 
     mixture, data = found()
     assert {label: one.counts for label, one in data.items()} == {

@@ -28,6 +28,7 @@ class Lookup:
     """The passage that shares most words with the query."""
 
     blocks = False
+    data = None
 
     def __init__(self, corpus: str) -> None:
         self._passages = read_corpus(corpus)
