@@ -25,8 +25,8 @@ class SharedAdapters:
     """The adapters of one base model.
 
     Adapters are called `p0`, `p1`, ... inside, whatever their policies are called: a name that clashes with
-    one of PEFT's own prefixes, or contains another, can mix nothing up (B78). Switching sets which adapter
-    the layers apply and nothing else; PEFT's own `set_adapter` would also move `requires_grad` (B31).
+    one of PEFT's own prefixes, or contains another, can mix nothing up. Switching sets which adapter
+    the layers apply and nothing else; PEFT's own `set_adapter` would also move `requires_grad`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -38,7 +38,7 @@ class SharedAdapters:
         self._count = 0
 
     def add(self, weights: LoraWeights, *, seed: int) -> str:
-        """Add a fresh adapter, a function of `seed`: A uniform as in PEFT, B zero; float32 always (B111).
+        """Add a fresh adapter, a function of `seed`: A uniform as in PEFT, B zero; float32 always.
 
         Raises:
             ValueError: if a target names no module of the model.
@@ -90,7 +90,7 @@ class SharedAdapters:
 
     @contextmanager
     def activated(self, names: tuple[str, ...]) -> Iterator[None]:
-        """Apply these adapters inside, and the former ones after, even on an error (B79)."""
+        """Apply these adapters inside, and the former ones after, even on an error."""
         before = self.active
         self.activate(names)
         try:
@@ -145,7 +145,7 @@ class SharedAdapters:
 
 
 def enable_checkpointing(model: Any, contexts: Callable[[], Any] | None = None) -> None:
-    """Recompute layers in the backward pass; non-reentrant, else a frozen base cuts LoRA off (B32)."""
+    """Recompute layers in the backward pass; non-reentrant, else a frozen base cuts LoRA off."""
     options: dict[str, Any] = {"use_reentrant": False}
     if contexts is not None:
         options["context_fn"] = contexts
@@ -159,7 +159,7 @@ def fill(tensors: dict[str, nn.Parameter], state: dict[str, Tensor], *, whose: s
     """Copy `state` into `tensors`, all of it or nothing.
 
     Raises:
-        ValueError: naming missing, unexpected or wrongly shaped tensors (B77).
+        ValueError: naming missing, unexpected or wrongly shaped tensors.
     """
     missing = sorted(tensors.keys() - state.keys())
     unexpected = sorted(state.keys() - tensors.keys())

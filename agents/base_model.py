@@ -144,7 +144,7 @@ def _load_folder(settings: FolderModel) -> tuple[Any, Any]:
 
 
 def _check_together(model: Any, tokenizer: Any) -> None:
-    """Refuse a tokenizer of another model (B110) and a model whose logits are not head(trunk)."""
+    """Refuse a tokenizer of another model and a model whose logits are not head(trunk)."""
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
         raise ValueError(

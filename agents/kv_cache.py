@@ -154,7 +154,7 @@ class Store:
         return sum(block.cells for block, _ in self._blocks.values())
 
     def find(self, dialogue: str, label: str, tokens: Sequence[int]) -> Place | None:
-        """The row of a dialogue's last turn, if all it has read under this very version begins `tokens` (B21)."""
+        """The row of a dialogue's last turn, if all it has read under this very version begins `tokens`."""
         place = self._names.get(dialogue)
         if place is None:
             return None

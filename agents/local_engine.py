@@ -27,7 +27,7 @@ class _Wave:
         self.answers: asyncio.Task[list[Sample]]
 
     def hand_out(self, answers: asyncio.Task[list[Sample]]) -> None:
-        """Tell everyone who still waits: his sample, or the error that all share (B38)."""
+        """Tell everyone who still waits: his sample, or the error that all share."""
         waiting = [(place, future) for place, future in enumerate(self.futures) if not future.done()]
         error = None if answers.cancelled() else answers.exception()
         for place, future in waiting:
@@ -75,7 +75,7 @@ class LocalEngine:
     async def sample(self, request: SampleRequest) -> Sample:
         """Sample one reply, together with all requests made in the same turn of the event loop.
 
-        An error reaches all of them: nobody is left waiting (B38).
+        An error reaches all of them: nobody is left waiting.
         """
         loop = asyncio.get_running_loop()
         if self._wave is None or self._wave.answers.done():

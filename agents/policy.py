@@ -71,7 +71,7 @@ class Policy:
         return self.label
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
-        """What an optimiser of this policy steps: its own tensors only (B30); none if it is frozen."""
+        """What an optimiser of this policy steps: its own tensors only; none if it is frozen."""
         return dict(self._tensors) if self.trained else {}
 
     def hidden(
@@ -118,7 +118,7 @@ class Policy:
     def reference(self) -> Iterator[None]:
         """Let `hidden` and `logits` be the frozen reference policy's inside, without gradients.
 
-        After, even on an error, they are this policy's again (B79).
+        After, even on an error, they are this policy's again.
 
         Raises:
             ValueError: if the policy was built without a reference.
@@ -155,7 +155,7 @@ class Policy:
         """Set this policy's tensors.
 
         Raises:
-            ValueError: naming missing, unexpected or wrongly shaped tensors (B77).
+            ValueError: naming missing, unexpected or wrongly shaped tensors.
         """
         fill(self._tensors, dict(state), whose=f"policy {self.name!r}")
         self.weights.train(trained=self.trained)
@@ -198,7 +198,7 @@ def build_policies(
 
 
 def check_trainable(base: BaseModel, policies: Mapping[str, Policy]) -> None:
-    """Check that exactly the trained policies' own tensors require grad (B30, B31).
+    """Check that exactly the trained policies' own tensors require grad.
 
     Raises:
         RuntimeError: naming a tensor where it is otherwise.

@@ -96,7 +96,7 @@ def choose(policy: Policy, states: Sequence[ReplyState], hidden: Tensor) -> None
         hidden: (N, H) at the last token of each.
 
     Raises:
-        ValueError: naming the request whose scores are not finite (B69).
+        ValueError: naming the request whose scores are not finite.
     """
     groups: dict[tuple[int, int], list[int]] = {}
     for index, state in enumerate(states):

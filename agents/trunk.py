@@ -61,7 +61,7 @@ class Trunk:
 
         Args:
             input_ids: (B, T).
-            position_ids: (B, T); None counts the included tokens of each row, left- or right-padded (B72).
+            position_ids: (B, T); None counts the included tokens of each row, left- or right-padded.
             attention_mask: (B, T) True where a token is real, (B, 1, T, T) True where a query sees a key, or the
                 trees that the rows are.
 

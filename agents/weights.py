@@ -75,7 +75,7 @@ class AdapterWeights:
         self.base.adapters.train(self.adapter, trained=trained)
 
     def reference(self, *, started: bool) -> Network:
-        """The bare base; or, for a policy that started from an adapter, a frozen copy of that one (B79)."""
+        """The bare base; or, for a policy that started from an adapter, a frozen copy of that one."""
         return self._network((self.base.adapters.copy(self.adapter, self.settings),) if started else ())
 
     def save(self, folder: Path) -> None:

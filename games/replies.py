@@ -14,7 +14,7 @@ def _tag_pattern(tag: str) -> re.Pattern[str]:
 
 
 def strip_reasoning(text: str, tag: str = REASONING_TAG) -> str:
-    """Remove private reasoning, `<think>…</think>`, from a reply (rule 14 of DESIGN.md section 4).
+    """Remove private reasoning, `<think>…</think>`, from a reply (rule 14).
 
     An opening tag that is never closed hides the rest; a closing tag that was never opened hides all before
     it (chat templates may put the opening tag into the prompt). Tags nest.

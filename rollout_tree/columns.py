@@ -56,7 +56,7 @@ def lists(items: Sequence[Sequence[Any]], kind: Any) -> "pa.ListArray":
 
 
 def pairs(items: Sequence[dict[str, Any] | None], field: str, kind: Any) -> "pa.ListArray":
-    """A column of mappings from players, as lists of (player, `field`); exactly the keys each has (B45)."""
+    """A column of mappings from players, as lists of (player, `field`); exactly the keys each has."""
     import pyarrow as pa
 
     filled = [item or {} for item in items]

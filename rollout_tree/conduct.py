@@ -1,4 +1,4 @@
-"""How players answer one another, and what their replies are like: per episode first, then averaged (B60).
+"""How players answer one another, and what their replies are like: per episode first, then averaged.
 
 What a game means is what it says in a step's `info`, by these keys; a game that says nothing has no such number:
 `cooperated` (player -> true or false), `agreed` (true or false), `best_total` (the largest joint reward that

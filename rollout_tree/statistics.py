@@ -1,7 +1,7 @@
-"""Pure functions from trees to numbers: each is taken per episode first, then averaged over episodes (B60).
+"""Pure functions from trees to numbers: each is taken per episode first, then averaged over episodes.
 
 Nothing is averaged over seats where that could cancel (a zero-sum game's mean return is always 0): keys end
-in the player's name. Failed episodes are counted and otherwise left out; they are never a return of 0 (B37).
+in the player's name. Failed episodes are counted and otherwise left out; they are never a return of 0.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -112,7 +112,7 @@ def gini(values: Sequence[float]) -> float:
 def behaviour_rates(trees: Iterable[RolloutTree]) -> dict[str, float]:
     """How the players behave, each key ending in the player's name.
 
-    `malformed/PLAYER` and `malformed/PLAYER/REASON`: share of his turns, every reason with its own key (B36);
+    `malformed/PLAYER` and `malformed/PLAYER/REASON`: share of his turns, every reason with its own key;
     `retries/PLAYER`: turns asked again, an episode; `reply_tokens/PLAYER`: sampled tokens a reply;
     `turns/PLAYER` and, of them, `valid_moves/PLAYER`: an episode; `finished`: share of episodes that the game ended;
     `contexts/PLAYER`: contexts begun, an episode (more than one where a full one was left behind, rule 13);

@@ -57,7 +57,7 @@ def free_cells(bench: Bench) -> dict[str, Tensor]:
 
 
 def alignment_credit(bench: Bench, scheme: Scheme, player: str) -> Credit:
-    """c_t of a play, in convention P (MATH.md 1.7), means over other games replaced by their expectations."""
+    """c_t of a play, in convention P, means over other games replaced by their expectations."""
     (other,) = (name for name in bench.policies if name != player)
     own, others = (advantages(bench, scheme, name) for name in (player, other))
 

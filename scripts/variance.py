@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
         console.print(exact_table([(case, exact_moments(case)) for case in CASES]))
         console.print(
-            "Without chance all equally seated games are one group: both estimates are one (DESIGN rule 1)."
+            "Without chance all equally seated games are one group: both estimates are one (rule 1)."
         )
         return 0
     from coplay.training.variance_study import measure, study_config

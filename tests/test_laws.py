@@ -1,4 +1,4 @@
-"""The laws of DESIGN.md section 3, through the assembled loop: each test fails when its law is broken."""
+"""The laws of CONTRIBUTING.md, through the assembled loop: each test fails when its law is broken."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The rules of DESIGN.md section 4 through the assembled training half; each test names its rule."""
+"""The rules of CONTRIBUTING.md through the assembled training half; each test names its rule."""
 
 import math
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Baselines from other episodes: leave-one-out and group means by id, running means per player.
 
 Groups are keyed by ids, never by positions (law 5). A group id stands for one seat: pooling the seats of a
-match biases the gradient (G52), so callers put the player into the id. What a group is, DESIGN rule 1 says.
+match biases the gradient, so callers put the player into the id. What a group is, rule 1 says.
 """
 
 import json
@@ -67,7 +67,7 @@ def leave_one_out(returns: Tensor, group_ids: GroupIds, *, mask: Tensor | None =
     """Return minus the mean of the others: A_i = G_i − Σ_{j≠i} G_j / (n − 1) = n / (n − 1) · (G_i − mean).
 
     Kool et al. 2019; Ahmadian et al. 2024, arXiv 2402.14740. At each tick the group is the rows alive there;
-    a row alone keeps its raw return (G12, G17).
+    a row alone keeps its raw return.
 
     Args:
         returns: (B, S).
@@ -95,7 +95,7 @@ def group_relative(
 ) -> Tensor:
     """(G_i − mean) / (deviation + ε) of the group: GRPO (arXiv 2402.03300); "none" is Dr. GRPO (arXiv 2503.20783).
 
-    A row alone gives 0; a group without spread beyond rounding is not divided (B11, B62).
+    A row alone gives 0; a group without spread beyond rounding is not divided.
 
     Args:
         returns: (B, S).

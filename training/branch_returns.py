@@ -5,7 +5,7 @@ with the alternatives B, all players' together, the mean over the fork is
 
     W = (R + sum_{b in B} G_b) / (1 + |B|),
 
-which takes the place of R for every earlier turn of the line, recursively (DESIGN rule 11); G_b is what the branch b
+which takes the place of R for every earlier turn of the line, recursively (rule 11); G_b is what the branch b
 has, its own forks averaged. With a horizon all lines of a fork, the taken one too, are cut after the same tick T, and
 what lies beyond is the critic's V at T + 1, or nothing if the game is over.
 """

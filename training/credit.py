@@ -36,7 +36,7 @@ def discounted_sums(x: Tensor, discount: float) -> Tensor:
 
 
 def check_right_padded(mask: Tensor) -> None:
-    """Refuse a mask with a hole: a tick without tokens is still a tick, only the end may be padded (B12).
+    """Refuse a mask with a hole: a tick without tokens is still a tick, only the end may be padded.
 
     Args:
         mask: (B, S) bool.
@@ -82,7 +82,7 @@ def discounted_returns(
 
     Args:
         rewards: (B, S), right-padded.
-        discount: γ in [0, 1], per tick (B66).
+        discount: γ in [0, 1], per tick.
         mask: (B, S) bool, True on real ticks; None: all are.
         bootstrap: (B,) value after the last tick, 0 where the game was over; None: 0 everywhere.
 
@@ -112,11 +112,11 @@ def generalized_advantages(
 
     Args:
         rewards: (B, S), right-padded.
-        values: (B, S), V at each tick; whatever stands at masked cells is never read (B13).
+        values: (B, S), V at each tick; whatever stands at masked cells is never read.
         discount: γ in [0, 1], per tick.
         gae_lambda: λ in [0, 1], per tick.
         mask: (B, S) bool, True on real ticks; None: all are.
-        bootstrap: (B,) value after the last tick, 0 where the game was over (B15); None: 0 everywhere.
+        bootstrap: (B,) value after the last tick, 0 where the game was over; None: 0 everywhere.
 
     Returns:
         (B, S), 0 at masked cells.

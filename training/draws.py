@@ -202,7 +202,7 @@ def prepare(targets: Tensor, temperature: Tensor, allowed: AllowedSets | None) -
         allowed: None: everything everywhere.
 
     Raises:
-        ValueError: if a temperature is not positive, shapes differ, or a target is not allowed (B24).
+        ValueError: if a temperature is not positive, shapes differ, or a target is not allowed.
     """
     allowed = AllowedSets.none(len(targets)) if allowed is None else allowed
     _check(targets, temperature, allowed)

@@ -142,7 +142,7 @@ def grpo_estimate(settings: GrpoEstimator, table: TickTable, *, running_means: R
 
 
 def _without_signal(table: TickTable, outcome: Tensor, centred: Tensor) -> float:
-    """Share of the games with tokens that got what their group got on average, and so teach nothing (B63)."""
+    """Share of the games with tokens that got what their group got on average, and so teach nothing."""
     nothing = centred.abs() <= 1e-9 * outcome.abs()
     return float(masked_mean(nothing.to(outcome), table.acted.any(dim=1, keepdim=True)))
 

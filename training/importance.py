@@ -128,7 +128,7 @@ def importance_weights(
     row_ids: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Truncated importance weights w = min(ρ, cap) (MATH.md 1.8), detached: they have no gradient.
+    """Truncated importance weights w = min(ρ, cap), detached: they have no gradient.
 
     Args:
         log_probs: (N,) of the trainer.

@@ -1,6 +1,6 @@
 """Advantage Alignment's inner expectation: own past advantages over fresh replies, which branches hold.
 
-In c_t = A_i,t + β w_t Σ_j A_j,t (arXiv 2406.14662; MATH.md 1.7) w_t is a discounted sum of own past advantages
+In c_t = A_i,t + β w_t Σ_j A_j,t (arXiv 2406.14662) w_t is a discounted sum of own past advantages
 A_i,k(h, a, b): h is all that was before player i's reply a, b what the others did beside it. w_t is to say how
 others treated him; which a he happened to sample is noise in it, and w_t follows that noise. The inner expectation
 takes it out, each A_i,k giving way to an estimate of E_{a' ~ π_i(·|h)}[A_i,k(h, a', b)] from the branches at tick k:
@@ -15,7 +15,7 @@ stays at a share of 1 / (1 + alternatives). B may not depend on a': the path's o
 games' expected returns. Where a tick holds several replies of the player, the last that was resampled counts: all
 that others did before and beside it is held, what they answered later in the tick is drawn anew.
 
-A path's own reply is another on every branch: siblings are exchangeable (DESIGN rule 11), so where branches are
+A path's own reply is another on every branch: siblings are exchangeable (rule 11), so where branches are
 trained on, the alternatives to a branch's reply are its siblings, the main line's among them.
 """
 

@@ -183,7 +183,7 @@ def token_log_probs(
         measure: give the entropy over all allowed tokens without gradient as well.
 
     Raises:
-        ValueError: if a temperature is not positive, shapes differ, or a target is not allowed (B24).
+        ValueError: if a temperature is not positive, shapes differ, or a target is not allowed.
     """
     if logits.dim() != 2 or targets.shape != logits.shape[:1]:
         raise ValueError(

@@ -24,7 +24,7 @@ def normaliser(
 
     With "sequence" the loss is one of means over each trajectory's tokens, which are averaged over trajectories (GRPO);
     "constant" takes every trajectory to have `constant_length` tokens (Dr. GRPO). At least 1, so that a batch without
-    tokens gives loss 0 (B25).
+    tokens gives loss 0.
 
     Raises:
         ValueError: if the kind is unknown, or "constant" without a length.
@@ -45,7 +45,7 @@ def normaliser(
 def reinforce(
     log_probs: Tensor, credits: Tensor, weights: Tensor | None = None, *, mask: Tensor | None = None
 ) -> Tensor:
-    """−w · c · log π(token): its gradient is the score-function estimate (Williams 1992; MATH.md 1.1).
+    """−w · c · log π(token): its gradient is the score-function estimate (Williams 1992).
 
     Args:
         log_probs: (N,).
@@ -108,7 +108,7 @@ def _log_ratio(
 def kl_k1(
     log_probs: Tensor, reference_log_probs: Tensor, *, mask: Tensor | None = None, drop_likelier: bool = False
 ) -> Tensor:
-    """k1 = −x with x = log π_ref − log π: unbiased for KL(π‖ref), of either sign (Schulman; MATH.md 1.9).
+    """k1 = −x with x = log π_ref − log π: unbiased for KL(π‖ref), of either sign (Schulman).
 
     Args:
         log_probs: (N,).
@@ -125,7 +125,7 @@ def kl_k1(
 def kl_k2(
     log_probs: Tensor, reference_log_probs: Tensor, *, mask: Tensor | None = None, drop_likelier: bool = False
 ) -> Tensor:
-    """k2 = x² / 2 with x = log π_ref − log π: biased, low variance (Schulman; MATH.md 1.9).
+    """k2 = x² / 2 with x = log π_ref − log π: biased, low variance (Schulman).
 
     Arguments and result are those of `kl_k1`.
     """
@@ -135,7 +135,7 @@ def kl_k2(
 def kl_k3(
     log_probs: Tensor, reference_log_probs: Tensor, *, mask: Tensor | None = None, drop_likelier: bool = False
 ) -> Tensor:
-    """k3 = e^x − 1 − x with x = log π_ref − log π: unbiased for KL(π‖ref) and ≥ 0 (Schulman; MATH.md 1.9).
+    """k3 = e^x − 1 − x with x = log π_ref − log π: unbiased for KL(π‖ref) and ≥ 0 (Schulman).
 
     Arguments and result are those of `kl_k1`.
     """
@@ -175,7 +175,7 @@ def kl_loss(
 def entropy(logits: Tensor, *, top_k: int | None = None, mask: Tensor | None = None) -> Tensor:
     """H = −Σ p log p over the vocabulary, or over the renormalised top k; gradient −p (log p + H).
 
-    A forbidden token (logit −inf) counts 0 and has gradient 0 (B24). Computed in float32 at least.
+    A forbidden token (logit −inf) counts 0 and has gradient 0. Computed in float32 at least.
 
     Args:
         logits: (N, V), −inf where forbidden; at least one finite per included row.

@@ -9,12 +9,12 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-# A deviation below this many rounding units of the largest entry is rounding, not spread (B62).
+# A deviation below this many rounding units of the largest entry is rounding, not spread.
 _ROUNDING_UNITS = 16.0
 
 
 def keep(x: Tensor, mask: Tensor | None) -> Tensor:
-    """`x` where included, 0 elsewhere; never multiplies by the mask, since NaN times 0 is NaN (B23).
+    """`x` where included, 0 elsewhere; never multiplies by the mask, since NaN times 0 is NaN.
 
     Args:
         x: any shape.
@@ -51,7 +51,7 @@ def masked_sum(x: Tensor, mask: Tensor | None, dim: int | None = None, *, keepdi
 
 
 def masked_mean(x: Tensor, mask: Tensor | None, dim: int | None = None, *, keepdim: bool = False) -> Tensor:
-    """Mean of the included cells, 0 (with gradient 0) where nothing is included (B25).
+    """Mean of the included cells, 0 (with gradient 0) where nothing is included.
 
     Args:
         x: any shape.
@@ -66,7 +66,7 @@ def masked_mean(x: Tensor, mask: Tensor | None, dim: int | None = None, *, keepd
 def masked_std(x: Tensor, mask: Tensor | None, dim: int | None = None, *, keepdim: bool = False) -> Tensor:
     """Sample standard deviation of the included cells: sqrt(Σ (x − mean)² / (n − 1)), in two passes.
 
-    0 for fewer than two cells and where the spread is only rounding (B11, B62); the gradient is finite there.
+    0 for fewer than two cells and where the spread is only rounding; the gradient is finite there.
 
     Args:
         x: any shape.
@@ -83,7 +83,7 @@ def masked_std(x: Tensor, mask: Tensor | None, dim: int | None = None, *, keepdi
 
 
 def spread(variance: Tensor, largest: Tensor) -> Tensor:
-    """sqrt(variance), exactly 0 where it is rounding beside entries as large as `largest` (B62).
+    """sqrt(variance), exactly 0 where it is rounding beside entries as large as `largest`.
 
     Args:
         variance: any shape, ≥ 0.
@@ -109,7 +109,7 @@ def centre(x: Tensor, mask: Tensor | None, *, per_step: bool = False) -> Tensor:
 def whiten(x: Tensor, mask: Tensor | None, *, per_step: bool = False, epsilon: float = 1e-9) -> Tensor:
     """(x − mean) / (std + epsilon) with the masked sample deviation; masked cells give 0.
 
-    Fewer than two included cells, or no spread beyond rounding, give the centred values undivided (B11, B62).
+    Fewer than two included cells, or no spread beyond rounding, give the centred values undivided.
 
     Args:
         x: (B, S).

@@ -18,12 +18,12 @@ def linear(step: int, initial: float, final: float, begin: int, end: int) -> flo
 
 
 def beta_schedule(step: int, start: float, factor: float, every: int, floor: float) -> float:
-    """β(step) = max(floor, start · factor^⌊step / every⌋) (MATH.md 1.7)."""
+    """β(step) = max(floor, start · factor^⌊step / every⌋)."""
     return max(floor, start * factor ** (step // every))
 
 
 def gae_lambda_annealing(step: int, limit: float, tau: float) -> float:
-    """λ(step) = λ_max (2 / (1 + e^{−step/τ}) − 1) = λ_max tanh(step / 2τ); starts at 0 (MATH.md 1.5)."""
+    """λ(step) = λ_max (2 / (1 + e^{−step/τ}) − 1) = λ_max tanh(step / 2τ); starts at 0."""
     return limit * math.tanh(step / (2 * tau))
 
 

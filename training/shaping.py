@@ -50,7 +50,7 @@ def alignment_weights(
     normalise: Normalise = "none",
     extra_discount: bool = True,
 ) -> Tensor:
-    """What multiplies the others' advantage at t: the own past, in the conventions of MATH.md 1.7.
+    """What multiplies the others' advantage at t: the own past, in the conventions of training/README.md.
 
     P (default)                γ Σ_{k<t} γ^{t−k} A_k
     D (extra_discount=False)     Σ_{k<t} γ^{t−k} A_k
@@ -108,7 +108,7 @@ def advantage_alignment(  # noqa: PLR0913 - one keyword per published option
     divide_by_time: bool = False,
     force_first: bool = False,
 ) -> Tensor:
-    """c_t = A_i,t + β w_t Σ_{j≠i} A_j,t with w the own past (arXiv 2406.14662; MATH.md 1.7).
+    """c_t = A_i,t + β w_t Σ_{j≠i} A_j,t with w the own past (arXiv 2406.14662).
 
     The convention of w is that of `alignment_weights`, P by default. The published code's other options
     act on w in this order: sign, clip, divide by time, force the first.
@@ -157,7 +157,7 @@ def advantage_alignment(  # noqa: PLR0913 - one keyword per published option
 
 
 def visitation_weights(mask: Tensor, discount: float, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """γ^t: how much the discounted objective visits tick t (MATH.md 1.1); applied last (rule 7).
+    """γ^t: how much the discounted objective visits tick t; applied last (rule 7).
 
     Args:
         mask: (B, S) bool, True on real ticks.

@@ -35,7 +35,7 @@ from coplay.training.updates import set_lr
 COLLECT_EVERY = 100_000
 """New objects between two passes of Python's collector of reference cycles."""
 LARGEST_IDLE = 5
-"""Updates in a row that may find nothing to train on, before a run counts as dead (B90)."""
+"""Updates in a row that may find nothing to train on, before a run counts as dead."""
 
 
 class NothingToTrainError(RuntimeError):

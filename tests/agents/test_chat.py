@@ -305,7 +305,7 @@ def test_terse_words_when_encoded_then_one_token_each(terse: ChatFormat) -> None
 
 
 def test_terse_dialogue_when_a_round_is_played_then_two_tokens_are_added(terse: ChatFormat) -> None:
-    """MATH.md recipe L: [the other's move][own move] a round, nothing else; one start token."""
+    """Recipe L: [the other's move][own move] a round, nothing else; one start token."""
     (move,) = terse.encode_label("A")
     assert terse.opening("", "go") == (terse.opening("", "go")[0], *terse.encode_label("go"))
     assert terse.opening("A B 3 0 x 10", "go")[1:] == terse.encode_label("A B 3 0 x 10 go")

@@ -1,4 +1,4 @@
-"""Retrievers: BM25 over the corpora that ship, and a server asked as Search-R1 asks (REFERENCE.md 2, row 30)."""
+"""Retrievers: BM25 over the corpora that ship, and a server asked as Search-R1 asks."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Alternating offers and the ultimatum game: rules, subgame-perfect play, reference returns (MATH.md 2.10)."""
+"""Alternating offers and the ultimatum game: rules, subgame-perfect play, reference returns."""
 
 from itertools import product
 from types import ModuleType
@@ -70,7 +70,7 @@ def test_subgame_perfect_when_both_play_it_then_no_reply_pays_more(
 
 
 def test_ultimatum_when_both_are_random_then_2_5_each() -> None:
-    """MATH.md 2.10: the mean of x over offers times the chance to accept."""
+    """The mean of x over offers times the chance to accept."""
     game = make_game("ultimatum", wording="terse", first_offer="first player")
     tree = game_tree(game)
     even = dict.fromkeys(tree.players, uniform)

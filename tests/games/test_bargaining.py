@@ -1,4 +1,4 @@
-"""Bargaining by proposals and messages: luck, acceptance, secrecy, exact returns (MATH.md 2.6)."""
+"""Bargaining by proposals and messages: luck, acceptance, secrecy, exact returns."""
 
 from collections import Counter
 from collections.abc import Iterator

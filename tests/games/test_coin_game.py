@@ -1,4 +1,4 @@
-"""Coin game: the exact rule set, and rewards per step of scripted players by the exact Markov chain (MATH.md 2.7)."""
+"""Coin game: the exact rule set, and rewards per step of scripted players by the exact Markov chain."""
 
 from collections.abc import Callable
 from itertools import product
@@ -94,7 +94,7 @@ def stationary_rewards(one: Strategy, other: Strategy) -> tuple[float, float]:
 def test_rewards_when_two_strategies_play_for_ever_then_the_reference(
     one: str, other: str, expected: tuple[float, float]
 ) -> None:
-    """MATH.md 2.7, [C], by the exact chain of 128 positions."""
+    """By the exact chain of 128 positions."""
     found = stationary_rewards(STRATEGIES[one], STRATEGIES[other])
     assert found == pytest.approx(expected, abs=5e-7)
 

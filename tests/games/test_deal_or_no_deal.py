@@ -1,4 +1,4 @@
-"""Deal or no deal: instances, deals, secrecy, reference returns (MATH.md 2.5)."""
+"""Deal or no deal: instances, deals, secrecy, reference returns."""
 
 from itertools import product
 from pathlib import Path
@@ -30,7 +30,7 @@ def mean(numbers: list[float]) -> float:
 
 
 def test_instances_when_enumerated_then_the_published_constraints_and_their_number() -> None:
-    """MATH.md 2.5: 31 pools, 5,793 ordered instances."""
+    """31 pools, 5,793 ordered instances."""
     instances = all_instances()
     assert len(instances) == len(set(instances)) == 5793
     assert len({each.counts for each in instances}) == 31
@@ -43,7 +43,7 @@ def test_instances_when_enumerated_then_the_published_constraints_and_their_numb
 
 
 def test_splits_when_all_instances_then_the_reference_means() -> None:
-    """MATH.md 2.5: joint value 15.0637, Nash product 55.6603, greatest minimum 6.5614; a random split pays 5 each."""
+    """Joint value 15.0637, Nash product 55.6603, greatest minimum 6.5614; a random split pays 5 each."""
     tables = [split_points(each.counts, each.values) for each in all_instances()]
     assert mean([max(a + b for a, b in table) for table in tables]) == pytest.approx(15.0637, abs=5e-5)
     assert mean([max(a * b for a, b in table) for table in tables]) == pytest.approx(55.6603, abs=5e-5)
@@ -149,7 +149,7 @@ def test_returns_when_played_then_what_the_rule_says(
 
 @pytest.mark.parametrize(("other", "expected"), [("lenient", 6.5987), ("fair", 5.5707)])
 def test_offer_when_it_pays_best_on_average_then_the_reference(other: str, expected: float) -> None:
-    """MATH.md 2.5: the Bayes-optimal offer of one who knows his own values only, against thresholds of 4 and 5."""
+    """The Bayes-optimal offer of one who knows his own values only, against thresholds of 4 and 5."""
     groups: dict[Any, list[tuple[int, ...]]] = {}
     for each in all_instances():
         groups.setdefault((each.counts, each.values[0]), []).append(each.values[1])
@@ -230,7 +230,7 @@ def test_talk_when_a_claim_is_no_claim_then_silence() -> None:
 
 
 def test_observation_when_the_others_values_change_then_the_same() -> None:
-    """The predecessor showed the partner's current values (MATH.md 2.5)."""
+    """The predecessor showed the partner's current values."""
     game = make_game("deal_or_no_deal", num_rounds=2)
     one = DealState(1, (1, 2, 3), ((1, 3, 1), (4, 0, 2)), 0, last_agreed=True, last_points=(5, 6))
     other = DealState(1, (1, 2, 3), ((1, 3, 1), (0, 5, 0)), 0, last_agreed=True, last_points=(5, 9))

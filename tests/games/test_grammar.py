@@ -255,7 +255,7 @@ ITEMS = ("hats", "books", "balls")
     ],
 )
 def test_fields_when_a_name_is_missing_or_repeated_then_malformed(text: str, expected: object) -> None:
-    """The reference took a missing item for 0 and the last of repeated ones (REFERENCE.md 3.3)."""
+    """The reference took a missing item for 0 and the last of repeated ones."""
     action = Fields(ITEMS, 0, 10).parse(text)
     assert (tuple(action.value.values()) if isinstance(action, Move) else action.reason) == expected
 

@@ -1,4 +1,4 @@
-"""Iterated matrix games: payoffs, reference returns, luck, wordings (MATH.md 2.1; B51–B55, B58)."""
+"""Iterated matrix games: payoffs, reference returns, luck, wordings (B51–B55, B58)."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ def moves(game: Game[Any], **labels: str) -> dict[str, Any]:
 def test_returns_when_strategies_meet_then_the_reference_table(
     scripted: ModuleType, row: str, column: str, wording: str
 ) -> None:
-    """MATH.md 2.1; B52, B53 (the last round counts), B55 (sums of step rewards)."""
+    """B52, B53 (the last round counts), B55 (sums of step rewards)."""
     game = make_game("iterated_matrix", wording=wording)
     sums = scripted.totals(game, {"Ada": row, "Bo": column})
     assert sums == {"Ada": TABLE[row][NAMES.index(column)], "Bo": TABLE[column][NAMES.index(row)]}
@@ -67,7 +67,7 @@ def test_returns_when_other_lengths_then_the_reference_numbers(
 
 @pytest.mark.parametrize("strategy", NAMES)
 def test_returns_when_one_is_random_then_the_exact_expectation(scripted: ModuleType, strategy: str) -> None:
-    """MATH.md 2.1, by enumeration: every sequence of a random player's ten moves is equally likely."""
+    """By enumeration: every sequence of a random player's ten moves is equally likely."""
     game = make_game("iterated_matrix", wording="terse")
     agents = scripted.seat_agents(game, {"Ada": strategy, "Bo": "random"}, 0)
     ada = agents["Ada"]
@@ -90,7 +90,7 @@ def test_returns_when_one_is_random_then_the_exact_expectation(scripted: ModuleT
 
 
 def test_returns_when_both_are_random_then_near_the_expectation(scripted: ModuleType) -> None:
-    """MATH.md 2.1: 22.5; the mean of 800 totals has a deviation of 0.22."""
+    """22.5; the mean of 800 totals has a deviation of 0.22."""
     game = make_game("iterated_matrix", wording="terse")
     sums = [scripted.totals(game, {"Ada": "random", "Bo": "random"}, seed=seed) for seed in range(400)]
     assert sum(each["Ada"] + each["Bo"] for each in sums) / 800 == pytest.approx(22.5, abs=0.7)
@@ -135,7 +135,7 @@ def expected_rewards(
 def test_returns_when_lots_are_drawn_for_long_then_the_exact_expectation(
     scripted: ModuleType, rounds: int, row: str, column: str, expected: tuple[float, float]
 ) -> None:
-    """MATH.md 2.1."""
+    """Worked out by hand."""
     game = make_game("iterated_matrix", num_rounds=rounds, wording="terse")
     totals = [sum(paid) for paid in zip(*expected_rewards(scripted, game, row, column), strict=True)]
     assert totals == pytest.approx(expected, abs=1e-9)
@@ -168,7 +168,7 @@ def test_values_when_discounted_for_ever_then_the_reference(
     column: str,
     expected: tuple[float, float],
 ) -> None:
-    """MATH.md 2.1: (1 − γ)·Σ γᵗ r; what lies beyond the last round is below 1e-6."""
+    """(1 − γ)·Σ γᵗ r; what lies beyond the last round is below 1e-6."""
     told = {} if payoffs is None else {"preset": "custom", "payoffs": payoffs}
     num_rounds = int(-15 / math.log(discount)) + 1
     game = make_game("iterated_matrix", num_rounds=num_rounds, wording="terse", **told)
@@ -185,7 +185,7 @@ def test_values_when_discounted_for_ever_then_the_reference(
 def test_cooperation_when_patient_enough_then_no_deviation_pays(
     scripted: ModuleType, payoffs: Any, name: str, threshold: float
 ) -> None:
-    """MATH.md 2.1: defecting for good, or every other round, pays below the threshold and not above it."""
+    """Defecting for good, or every other round, pays below the threshold and not above it."""
     told = {} if payoffs is None else {"preset": "custom", "payoffs": payoffs}
     game = make_game("iterated_matrix", num_rounds=200, wording="terse", **told)
 

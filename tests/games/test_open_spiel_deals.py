@@ -1,4 +1,4 @@
-"""OpenSpiel's 1,000 instances of deal or no deal, as our own game has them (MATH.md 2.5, first column)."""
+"""OpenSpiel's 1,000 instances of deal or no deal, as our own game has them."""
 
 from collections import Counter
 from statistics import mean

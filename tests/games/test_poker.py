@@ -1,4 +1,4 @@
-"""Kuhn and Leduc poker: rules, reference returns and exact solutions (MATH.md 2.8; Kuhn 1950)."""
+"""Kuhn and Leduc poker: rules, reference returns and exact solutions (Kuhn 1950)."""
 
 import itertools
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Public goods: pay, reference returns (MATH.md 2.10), strategies over rounds, wordings."""
+"""Public goods: pay, reference returns, strategies over rounds, wordings."""
 
 from itertools import product
 from types import ModuleType
@@ -21,7 +21,7 @@ GAMES = {
         {"all": 20, "none": 10, "lone giver": (5, 15), "lone free rider": (25, 15)},
     ),
 }
-"""MATH.md 2.10: points a round; of a lone one, (his, each other's)."""
+"""Points a round; of a lone one, (his, each other's)."""
 
 
 def move(amount: int) -> Move:

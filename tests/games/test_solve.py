@@ -1,4 +1,4 @@
-"""Values, best responses and agreements against the reference returns (MATH.md 2.1, 2.2; golden numbers)."""
+"""Values, best responses and agreements against the reference returns (golden numbers)."""
 
 from fractions import Fraction
 from math import exp, sin
@@ -116,7 +116,7 @@ CLAIMS = {
     ("random", "welfare_maximising"): (26.5056, 34.9442),
     ("random", "greedy"): (16.5614, 38.4386),
 }
-"""Points of a round of trust and split without talk, values known (MATH.md 2.2)."""
+"""Points of a round of trust and split without talk, values known."""
 
 
 def test_trust_and_split_when_enumerated_then_the_reference_returns_and_yardsticks(

@@ -1,4 +1,4 @@
-"""Split without communication: payout, value generators, reference returns (MATH.md 2.3, REFERENCE.md 3.2–3.3)."""
+"""Split without communication: payout, value generators, reference returns."""
 
 from collections import Counter
 from itertools import product
@@ -23,7 +23,7 @@ def states() -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 def test_values_when_default_then_the_twelve_states_equally_often() -> None:
-    """MATH.md 2.3; law 7."""
+    """Law 7."""
     rule = make_game("split").parameters.value_rule()
     seen = Counter(draw_values(rule, Chance(seed)) for seed in range(6000))
     assert set(seen) == set(states()) and len(seen) == 12
@@ -45,7 +45,7 @@ def test_values_when_default_then_the_twelve_states_equally_often() -> None:
 def test_returns_when_strategies_meet_then_the_exact_reference(
     scripted: ModuleType, row: str, column: str, expected: tuple[float, float], wording: str
 ) -> None:
-    """MATH.md 2.3 and REFERENCE.md 3.9, by enumeration of the 12 states, through texts and grammars."""
+    """By enumeration of the 12 states, through texts and grammars."""
     game = make_game("split", num_rounds=1, wording=wording)
     seats = scripted.seat_agents(game, {"Ada": row, "Bo": column}, 0)
     sums = {"Ada": 0.0, "Bo": 0.0}
@@ -73,7 +73,7 @@ def test_returns_when_strategies_meet_then_the_exact_reference(
 def test_returns_when_one_is_random_then_the_exact_expectation(
     other: str, expected: tuple[float, float]
 ) -> None:
-    """MATH.md 2.3, 67.5 for two: items are independent, so the mean over one item's values and claims is enough.
+    """67.5 for two: items are independent, so the mean over one item's values and claims is enough.
 
     Of the 36 item values of the twelve states 12 are equal, half of these at 10; the rest are 10 to one and 1 to the
     other.
@@ -95,7 +95,7 @@ def test_returns_when_one_is_random_then_the_exact_expectation(
 
 
 def test_returns_when_both_are_random_then_near_the_reference(scripted: ModuleType) -> None:
-    """MATH.md 2.3: 67.5 a round."""
+    """67.5 a round."""
     game = make_game("split", wording="terse")
     rounds = [
         step.outcome.rewards
@@ -180,7 +180,7 @@ def test_values_when_drawn_then_generator_and_conditions_hold(
     ],
 )
 def test_wording_when_values_are_explained_then_the_true_range(generator: str, told: str) -> None:
-    """The reference always said 1 to 20 (REFERENCE.md 3.3)."""
+    """The reference always said 1 to 20."""
     game = make_game("split", value_generator=generator, equal_totals=False)
     system = game.observe(game.initial_state(Chance(0)), "Ada").system
     assert told in system

@@ -44,7 +44,7 @@ def claims_of(name: str, own: int) -> list[int]:
 def test_exchange_when_strategies_meet_then_the_reference_rewards(
     row: str, column: str, expected: tuple[float, float]
 ) -> None:
-    """MATH.md 2.4, [C]: three independent items, so three times the mean over one item's values and claims."""
+    """Three independent items, so three times the mean over one item's values and claims."""
     sums = [0.0, 0.0]
     for own, other in ((1, 5), (5, 1)):
         pairs = list(product(claims_of(row, own), claims_of(column, other)))
@@ -67,7 +67,7 @@ def test_exchange_when_strategies_meet_then_the_reference_rewards(
 def test_exchange_when_agents_play_every_value_then_the_reference_rewards(
     scripted: ModuleType, row: str, column: str, expected: tuple[float, float], wording: str
 ) -> None:
-    """MATH.md 2.4 through texts, grammars and `step`, over the eight states."""
+    """Through texts, grammars and `step`, over the eight states."""
     game = make_game("split", wording=wording, **EXCHANGE)
     seats = scripted.seat_agents(game, {"Ada": row, "Bo": column}, 0)
     sums = {"Ada": 0.0, "Bo": 0.0}
@@ -124,7 +124,7 @@ def test_exchange_when_worded_then_range_and_divisor_are_told() -> None:
 def test_no_press_when_hands_alternate_then_the_reference_in_every_two_rounds(
     scripted: ModuleType, row: str, column: str, expected: tuple[float, float], alternating: bool
 ) -> None:
-    """MATH.md 2.2: with alternating hands each has the upper one in half of the rounds, so the mean is exact."""
+    """With alternating hands each has the upper one in half of the rounds, so the mean is exact."""
     game = make_game(
         "trust_and_split", messages_per_player=0, public_values=True, alternating_hands=alternating
     )

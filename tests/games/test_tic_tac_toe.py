@@ -1,4 +1,4 @@
-"""Tic-tac-toe: rules and exact outcomes (MATH.md 2.9)."""
+"""Tic-tac-toe: rules and exact outcomes."""
 
 from fractions import Fraction
 from types import ModuleType

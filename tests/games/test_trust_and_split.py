@@ -1,4 +1,4 @@
-"""Trust and split: hands, talk, claims, privacy, reference returns (MATH.md 2.2; B51; rules 2, 9 and 14)."""
+"""Trust and split: hands, talk, claims, privacy, reference returns (B51; rules 2, 9 and 14)."""
 
 from collections import Counter
 from itertools import pairwise, product
@@ -43,7 +43,7 @@ def start(upper: int = 0, hand: int = 0, first: int = 0, **more: Any) -> TrustSt
 def test_returns_when_values_are_public_then_the_exact_reference(
     scripted: ModuleType, row: str, column: str, expected: tuple[float, float], wording: str, claims: Any
 ) -> None:
-    """MATH.md 2.2, by enumeration of the six deals, through texts and grammars."""
+    """By enumeration of the six deals, through texts and grammars."""
     game = make_game("trust_and_split", num_rounds=1, wording=wording, claims=claims, **NO_TALK)
     seats = scripted.seat_agents(game, {"Ada": row, "Bo": column}, 0)
     sums = {"Ada": 0.0, "Bo": 0.0}
@@ -60,7 +60,7 @@ def test_returns_when_values_are_public_then_the_exact_reference(
 
 
 def test_returns_when_claims_are_random_then_the_exact_reference() -> None:
-    """MATH.md 2.2: 4.0909 coins and 22.5 points for random claims; 16.5614 : 38.4386 against greedy ones."""
+    """4.0909 coins and 22.5 points for random claims; 16.5614 : 38.4386 against greedy ones."""
     game = make_game("trust_and_split", num_rounds=1, **NO_TALK)
     both = [0.0, 0.0]
     greedy = [0.0, 0.0]
@@ -81,13 +81,13 @@ def paid(own: int, other: int, upper: int) -> tuple[float, float]:
 
 
 def test_coins_when_claims_are_random_then_four_and_a_bit() -> None:
-    """MATH.md 2.2: 4.0909 coins; the upper hand's points are ten a coin."""
+    """4.0909 coins; the upper hand's points are ten a coin."""
     coins = [paid(own, other, 0)[0] / 10 for own, other in product(range(11), repeat=2)]
     assert sum(coins) / len(coins) == pytest.approx(4.0909, abs=5e-5)
 
 
 def test_returns_when_a_liar_meets_a_truster_then_all_for_him() -> None:
-    """MATH.md 2.2: who says he has the upper hand and is believed claims all: 55 : 0 over both hands."""
+    """Who says he has the upper hand and is believed claims all: 55 : 0 over both hands."""
     rounds = [paid(10, 0, upper) for upper in range(2)]
     assert [sum(each) / 2 for each in zip(*rounds, strict=True)] == [55, 0]
 
@@ -96,7 +96,7 @@ def test_returns_when_a_liar_meets_a_truster_then_all_for_him() -> None:
 def test_returns_when_greed_is_answered_for_ever_then_the_reference(
     at_once: bool, expected: tuple[float, float]
 ) -> None:
-    """MATH.md 2.2, ten rounds against greedy: who turns greedy once a lower hand has claimed coins, or at once.
+    """Ten rounds against greedy: who turns greedy once a lower hand has claimed coins, or at once.
 
     A lower hand's claim shows in rounds in which one has the upper hand oneself, every other one on average.
     """

@@ -1,4 +1,4 @@
-"""Bargaining in two rounds: backward induction, reference returns, what could be had at best (MATH.md 2.10)."""
+"""Bargaining in two rounds: backward induction, reference returns, what could be had at best."""
 
 from fractions import Fraction
 from types import ModuleType
@@ -35,7 +35,7 @@ def test_backward_induction_when_the_value_is_known_then_an_equilibrium_of_half_
 
 @pytest.mark.parametrize(("coins", "discount"), [(4, 0.5), (10, 0.25), (3, 0.0)])
 def test_returns_when_offers_and_answers_are_random_then_by_formula(coins: int, discount: float) -> None:
-    """Half of the offers are accepted: C/4 · (1 + δ/2) coins each; MATH.md's 2.5 each of 10 coins is the first term."""
+    """Half of the offers are accepted: C/4 · (1 + δ/2) coins each; 2.5 each of 10 coins is the first term."""
     tree = game_tree(
         make_game("two_round_bargaining", coins=coins, discount=discount, values=(1, 3)), exact=True
     )

@@ -32,7 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def test_kuhn_when_uniform_then_the_reference_exploitability() -> None:
-    """MATH.md 2: NashConv of uniform play is 11/12, its value to the first player 1/8."""
+    """NashConv of uniform play is 11/12, its value to the first player 1/8."""
     report = evaluate_exactly(["random", "kuhn_equilibrium"], against=(), changes=KUHN)
     uniform, best = report.results
     assert uniform.values["Ada"] == pytest.approx(1 / 8)

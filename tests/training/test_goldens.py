@@ -1,4 +1,4 @@
-"""The golden numbers of MATH.md 1.12, named by their ids, and the enumerated variances of section 4(c)."""
+"""Golden numbers, worked out by hand and named by their ids, and enumerated variances."""
 
 import itertools
 from fractions import Fraction

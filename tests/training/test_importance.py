@@ -61,7 +61,7 @@ def test_turn_ratio_is_the_product_of_its_tokens(case):
 @pytest.mark.parametrize("strategy", ["token", "turn", "sequence"])
 @pytest.mark.parametrize("gap", [1.0, -1.0, 1e4, -1e4])
 def test_weights_of_long_units_do_not_overflow(strategy, gap):
-    """Trap 7 of MATH.md 6: the bound holds for the sum, not only for each token."""
+    """The bound holds for the sum, not only for each token."""
     count = 5000
     ids = torch.zeros(count, dtype=torch.long)
     log_probs = torch.full((count,), gap)

@@ -138,7 +138,7 @@ def test_entropy_of_fewer_allowed_tokens_than_top_k_is_finite():
 @settings(max_examples=25)
 @given(st.integers(1, 4), st.integers(2, 7), st.integers(0, 1000))
 def test_entropy_gradient_is_minus_p_times_log_p_plus_h(rows, tokens, seed):
-    """MATH.md 1.9."""
+    """Worked out by hand."""
     logits = torch.randn(rows, tokens, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     logits.requires_grad_()
     value = entropy(logits)

@@ -83,7 +83,7 @@ def test_whiten_has_mean_zero_and_deviation_one_or_is_centred(case):
 
 
 def test_whiten_of_one_row_per_step_gives_centred_values_not_nan():
-    """B11; trap 1 of MATH.md 6."""
+    """B11."""
     x = torch.tensor([[1.0, 2.0, 3.0]])
     assert torch.equal(whiten(x, None, per_step=True), torch.zeros(1, 3))
     assert torch.equal(whiten(torch.tensor([[5.0]]), None), torch.zeros(1, 1))

@@ -35,7 +35,7 @@ def advantages(draw):
 
 
 def by_hand(own, others, mask, beta, discount, options):
-    """The double sum of MATH.md 1.7, cell by cell."""
+    """The double sum, cell by cell."""
     credit = torch.zeros_like(own)
     for row, tick in mask.nonzero().tolist():
         past = [float(own[row, k]) for k in range(tick)]
@@ -107,7 +107,7 @@ def test_advantage_alignment_of_permuted_or_wider_rows_is_the_same(options, case
 @settings(max_examples=25)
 @given(case=advantages(), scale=st.sampled_from([0.1, 3.0, 100.0]))
 def test_scaling_rewards_and_beta_inversely_scales_credits(options, case, scale):
-    """MATH.md fact 1: the shaping term is quadratic in rewards."""
+    """The shaping term is quadratic in rewards."""
     own, others, mask = case
     plain = advantage_alignment(own, others, mask=mask, beta=0.7, discount=0.9, **options)
     scaled = advantage_alignment(
@@ -135,7 +135,7 @@ def test_swapping_agents_swaps_credits():
 
 
 def test_shifting_the_own_advantage_is_not_free():
-    """MATH.md fact 3: the baseline is no free control variate under alignment."""
+    """The baseline is no free control variate under alignment."""
     a, b = (
         torch.tensor([[1.0, -2, 0.5]], dtype=torch.float64),
         torch.tensor([[2.0, 1, -1]], dtype=torch.float64),
@@ -162,7 +162,7 @@ def test_conventions_relate_as_documented():
 @pytest.mark.parametrize("discount", [0.0, 0.5, 0.9, 0.96, 1.0])
 @pytest.mark.parametrize("options", [{}, {"include_current": True}, {"normalise": "t"}], ids=str)
 def test_advantage_alignment_of_long_games_in_float32_is_finite_and_right(ticks, discount, options):
-    """Trap 3 of MATH.md 6: γ^-t overflowed from tick 128, 843 or 2174 on and had no value at γ = 0."""
+    """A known trap: γ^-t overflowed from tick 128, 843 or 2174 on and had no value at γ = 0."""
     own = torch.randn(1, ticks, generator=torch.Generator().manual_seed(2))
     got = alignment_weights(own, discount=discount, **options)
     exact = alignment_weights(own.double(), discount=discount, **options)
@@ -172,7 +172,7 @@ def test_advantage_alignment_of_long_games_in_float32_is_finite_and_right(ticks,
 
 
 def test_several_opponents_count_as_their_sum():
-    """Rule 5; trap 10 of MATH.md 6."""
+    """Rule 5."""
     own, first, second = torch.randn(3, 2, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     together = advantage_alignment(own, first + second, beta=0.5, discount=0.9)
     apart = [advantage_alignment(own, other, beta=0.5, discount=0.9) - own for other in (first, second)]

@@ -127,7 +127,7 @@ def test_weights_when_saved_and_read_then_the_same_and_the_reference_stays(
 def test_training_when_kuhn_is_played_then_log_probs_agree_and_exploitability_falls(
     kuhn: GameTree, tmp_path: Path
 ) -> None:
-    """MATH.md 4 (d) in small, through engine, agents, trees, rows and the policy step; laws 2 and 6."""
+    """In small, through engine, agents, trees, rows and the policy step; laws 2 and 6."""
     game = make_game("kuhn_poker", wording="terse")
     flags = ["--estimator.discount", "1.0", "--estimator.reward-scale", "1.0", "--update.lr", "0.2"]
     config = read_settings("dilemma_independent", flags)

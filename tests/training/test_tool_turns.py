@@ -1,5 +1,5 @@
-"""Training on turns with tool calls: what tools say is context everywhere (REFERENCE.md 2, rows 29, 30, 41 and
-its first defect), the sampler's constraint is mirrored sample by sample, a run with tools resumes to the bit.
+"""Training on turns with tool calls: what tools say is context everywhere, the sampler's constraint is mirrored sample
+by sample, and a run with tools resumes to the bit.
 """
 
 from collections.abc import Mapping

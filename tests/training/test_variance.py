@@ -29,7 +29,7 @@ from coplay.training.trainer import Credit, Done
 from coplay.training.variance import cluster_variance, luck_units, token_scores, variance_report
 from coplay.training.variance_cases import CASES, Case, enumerate_batches, exact_moments
 
-EXACT = {  # mean, grouped and ungrouped variance: MATH.md 4(c), as fractions
+EXACT = {  # mean, grouped and ungrouped variance, as fractions
     "additive, R = x + a": (1 / 4, 1 / 32, 259 / 288, "28.78"),
     "additive, larger groups": (1 / 4, 1 / 96, 581 / 1200, "46.48"),
     "additive, rare action": (4 / 25, 17 / 625, 661 / 1125, "21.60"),
