@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from coplay.rollout_tree.pieces import find_pieces
 from coplay.rollout_tree.render import safe_text
 from coplay.scripts.entrants import run_folder
 from coplay.training.messages import ConfigError
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"{got}; expected three words: coplay explain RUN EPISODE TURN [--json]")
     folder = run_folder(words[0])
     from coplay.training.explain import explain_turn, find_episode, parse_turn
+    from coplay.training.explain_texts import with_pieces
     from coplay.training.recredit import load_iteration, recredit
     from coplay.training.stored_config import read_config
 
@@ -74,6 +76,8 @@ def main(arguments: Sequence[str]) -> int:
     turn = parse_turn(words[2], read_config(folder).make_game().spec.players)
     stored = load_iteration(folder, iteration)
     found = explain_turn(stored, recredit(stored, stored.config), episode, turn)
+    for pieces in find_pieces(folder, [found.tokenizer]).values():
+        found = with_pieces(found, pieces)
     if as_json:
         sys.stdout.write(json.dumps(found.plain(), indent=2, allow_nan=False) + "\n")
         return 0
@@ -256,7 +260,14 @@ def sum_table(one: "Explanation") -> Table:
 def token_table(one: "Explanation") -> Table:
     """What each token's log-prob was multiplied by."""
     table = _table(
-        "tokens", "position", "token", "log-prob", "importance weight", "credit", "weight times credit"
+        "tokens",
+        "position",
+        "token",
+        "text",
+        "log-prob",
+        "importance weight",
+        "credit",
+        "weight times credit",
     )
     for token in one.tokens:
         numbers = (
@@ -265,5 +276,6 @@ def token_table(one: "Explanation") -> Table:
             token.credit,
             token.importance_weight * token.credit,
         )
-        table.add_row(str(token.position), str(token.token), *map(_number, numbers))
+        said = safe_text(repr(token.text)) if token.text else ""
+        table.add_row(str(token.position), str(token.token), said, *map(_number, numbers))
     return table

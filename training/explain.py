@@ -127,6 +127,7 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
         tokens=_tokens(stored, trajectory, number),
         scaled=scaled_of(result, row, tick),
         scores=_scores(tree, key, config.estimator.reward_scale),
+        tokenizer=turn.tokenizer,
     )
     return with_texts(stored.trees, found)
 

@@ -1,9 +1,10 @@
-"""What was answered where an explanation names a reply by its ids."""
+"""What was said where an explanation names a reply or a token by its number."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from coplay.rollout_tree import RolloutTree, Step, main_line
+from coplay.rollout_tree.pieces import Pieces
 from coplay.training.explanation import Baseline, Explanation, Sibling
 
 
@@ -27,6 +28,13 @@ def with_texts(trees: Iterable[RolloutTree], found: Explanation) -> Explanation:
         lines=tuple([replace(one, reply=texts.first(found.episode, one.step)) for one in found.lines]),
         alignment=alignment,
     )
+
+
+def with_pieces(found: Explanation, pieces: Pieces) -> Explanation:
+    """The explanation with the text of every token, by the tokenizer it is of: untrusted."""
+    texts = pieces([one.token for one in found.tokens])
+    tokens = [replace(one, text=text) for one, text in zip(found.tokens, texts, strict=True)]
+    return replace(found, tokens=tuple(tokens))
 
 
 class _Texts:

@@ -154,6 +154,8 @@ class TokenCredit:
     """When it was sampled."""
     importance_weight: float
     credit: float
+    text: str = ""
+    """Untrusted; empty where the tokenizer is nowhere to be found, and after the first token of a character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +211,8 @@ class Explanation:
     """With GRPO, of the advantage by its group's deviation."""
     scores: Mapping[int, float] = field(default_factory=dict)
     """Tick -> what a reward model added to the reward, on the own path."""
+    tokenizer: str = ""
+    """Digest of the one that the turn's tokens are of."""
 
     @property
     def returns(self) -> float:
@@ -227,9 +231,9 @@ class Explanation:
     def parts(self) -> tuple[Part, ...]:
         """Summands of the credit."""
         if self.errors:
-            parts = [Part(what=f"surprise of tick {e.tick}", amount=e.product) for e in self.errors]
+            parts = [part for error in self.errors for part in self._split("surprise", error)]
         else:
-            parts = [part for reward in self.rewards for part in self._of_reward(reward)]
+            parts = [part for reward in self.rewards for part in self._split("reward", reward)]
             parts += [Part(what=f"branch {one.branch}", amount=one.product) for one in self.lines]
             parts += [Part(what=f"value at tick {one.tick}", amount=one.product) for one in self.beyond]
             parts.append(Part(what="baseline", amount=-self.baseline.amount))
@@ -247,10 +251,10 @@ class Explanation:
             parts.append(Part(what="weight of late ticks", amount=(self.visitation - 1) * so_far))
         return tuple(parts)
 
-    def _of_reward(self, term: Term) -> Iterator[Part]:
-        """The game's part of a tick's reward, and a reward model's."""
+    def _split(self, what: str, term: Term | Surprise) -> Iterator[Part]:
+        """The game's part of a tick's reward, or of the surprise at it, and a reward model's."""
         scored = term.weight * self.scores.get(term.tick, 0.0)
-        yield Part(what=f"reward of tick {term.tick}", amount=term.product - scored)
+        yield Part(what=f"{what} of tick {term.tick}", amount=term.product - scored)
         if term.tick in self.scores:
             yield Part(what=f"reward model at tick {term.tick}", amount=scored)
 

@@ -49,6 +49,8 @@ def test_explain_when_its_printed_parts_are_added_then_the_printed_credit(
     assert total == pytest.approx(float(rewards["return"][-1]), abs=1e-4)
     assert "episode 000002/00001  step 1  tick 1  Bo (shared@2)  attempt 0" in out
     assert "importance weight" in out
+    said = [cell[1].strip("'") for name, cell in cells(out, "tokens").items() if name != "position"]
+    assert f"> {''.join(said).strip()}" in out
 
 
 def test_explain_when_the_past_is_expected_then_each_replys_text_and_parts_that_add_up(
@@ -75,6 +77,7 @@ def test_explain_as_json_when_read_then_the_same_numbers_and_whole_texts(
     assert sum(part["amount"] for part in found["parts"]) == pytest.approx(found["credit"])
     assert found["stored"] == pytest.approx(found["credit"], rel=1e-5)
     assert found["alignment"]["expected"][1]["replies"][0]["reply"] in ("A", "B")
+    assert "".join(token["text"] for token in found["tokens"]).strip() == found["reply"]
     assert found["baseline"]["siblings"][0]["episode"] == "000002/00000"
 
 

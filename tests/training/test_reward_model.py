@@ -174,7 +174,7 @@ def test_run_when_judged_then_credit_comes_back_and_its_parts_add_up(
                 one = explain_turn(stored, result, tree.episode, named)
                 scored += any(part.what.startswith("reward model at tick") for part in one.parts)
                 assert all(one.credit == pytest.approx(t.credit, rel=1e-5, abs=1e-6) for t in one.tokens)
-    assert scored or name == "critic"  # whose surprises hold rewards of both kinds
+    assert scored
     line = list(read_metrics(run.folder / "metrics.jsonl"))[1]
     assert line["reward_model/Ada/mean"] > 0 and line["reward_model/Bo/deviation"] >= 0
     rewards = [step.rewards["Ada"] for tree in stored.trees for step in tree.steps if not step.branch]
