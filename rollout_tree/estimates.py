@@ -1,4 +1,4 @@
-"""What an estimator knew before it saw an iteration: running means and the critic's readings, by path and tick.
+"""What an estimator knew beside an iteration's rewards: running means, a critic's readings, what a KL took off them.
 
 Rewards, credits and these are all that credit is computed from, so that it can be computed again.
 """
@@ -35,6 +35,8 @@ class EstimateRow:
     """(S,) how many returns it is the mean of."""
     value: NDArray[np.float64] | None = None
     """(S + 1,) the critic's readings, the last one after a truncation; NaN where none was read; None: no critic."""
+    penalty: NDArray[np.float64] | None = None
+    """(S,) what a KL lowered the scaled reward of each tick by; None: no KL is in the rewards."""
 
 
 def write_estimates(
@@ -51,7 +53,7 @@ def write_estimates(
     columns["value"] = _nullable(
         [np.full(size, np.nan) if one.value is None else one.value for one, size in _sized(ordered, sizes)]
     )
-    for name in ("running_mean", "running_count"):
+    for name in ("running_mean", "running_count", "penalty"):
         columns[name] = _nullable([_padded(getattr(one, name), size) for one, size in _sized(ordered, sizes)])
     write_part(part_path(run_dir, "estimates", iteration, writer), make_table("estimates", columns))
 
@@ -69,9 +71,12 @@ def read_estimates(run_dir: str | os.PathLike[str], iteration: int | None = None
 def _read(paths: Sequence[Path]) -> Iterator[EstimateRow]:
     for path in paths:
         for key, columns in grouped(read_part(path), _KEY):
-            value, mean, count = (
-                np.array([np.nan if x is None else x for x in columns[name]], dtype=np.float64)
-                for name in ("value", "running_mean", "running_count")
+            unknown = [None] * len(
+                columns["tick"]
+            )  # of files that were written before there was such a column
+            value, mean, count, penalty = (
+                np.array([np.nan if x is None else x for x in columns.get(name, unknown)], dtype=np.float64)
+                for name in ("value", "running_mean", "running_count", "penalty")
             )
             inside = ~np.isnan(mean)
             yield EstimateRow(
@@ -79,6 +84,7 @@ def _read(paths: Sequence[Path]) -> Iterator[EstimateRow]:
                 running_mean=mean[inside],
                 running_count=count[inside],
                 value=None if inside.all() else value,
+                penalty=None if np.isnan(penalty).all() else penalty[inside],
             )
 
 
@@ -90,8 +96,9 @@ def _sized(ordered: Sequence[EstimateRow], sizes: Sequence[int]) -> Iterator[tup
     return zip(ordered, sizes, strict=True)
 
 
-def _padded(numbers: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    return np.concatenate([numbers, np.full(size - len(numbers), np.nan)])
+def _padded(numbers: NDArray[np.float64] | None, size: int) -> NDArray[np.float64]:
+    known = np.zeros(0) if numbers is None else numbers
+    return np.concatenate([known, np.full(size - len(known), np.nan)])
 
 
 def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

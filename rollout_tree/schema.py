@@ -144,4 +144,5 @@ def _estimates() -> dict[str, Any]:
         "?value": pa.float64(),  # null where no critic was read
         "?running_mean": pa.float64(),  # null after the last tick
         "?running_count": pa.float64(),
+        "?penalty": pa.float64(),  # null where no KL lowered rewards
     }

@@ -130,7 +130,8 @@ def _number(value: float) -> str:
 
 def reward_table(one: "Explanation") -> Table:
     """The discounted return."""
-    table = _table("return: rewards from the tick on", "tick", "weight", "amount", "adds")
+    title = "return: rewards from the tick on" + (", less their KL" if one.taken else "")
+    table = _table(title, "tick", "weight", "amount", "adds")
     told = [f"branch {line.branch} at {line.tick}: {_said(line.reply)}" for line in one.lines]
     for term in one.rewards:
         table.add_row(str(term.tick), _number(term.weight), _number(term.amount), _number(term.product))

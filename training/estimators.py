@@ -55,6 +55,41 @@ def estimate(
     return critic_estimate(settings, table, values, running_means=running_means, update=update)
 
 
+def estimate_players(
+    settings: EstimatorSettings,
+    shaping: ShapingSettings,
+    table: TickTable,
+    *,
+    running_means: RunningMeans,
+    values: TickValues | None = None,
+    update: int = 0,
+    penalty: Tensor | None = None,
+) -> Estimate:
+    """Advantages of all players, normalised by player where asked for.
+
+    With a penalty a player's own credit comes from his lowered rewards, and so do the critic's targets; what others
+    are told, and running means, come from what the game paid.
+
+    Args:
+        penalty: (B, S) what rewards are lowered by, in scaled units; None: nothing.
+    """
+
+    def of(rewards: TickTable) -> Estimate:
+        found = estimate(settings, rewards, running_means=running_means, values=values, update=update)
+        return normalise_by_player(shaping, rewards, found)
+
+    paid = of(table)
+    if penalty is None:
+        return paid
+    own = of(lowered(table, penalty))
+    return replace(own, running_means=paid.running_means, unpenalised=paid.advantages, penalty=penalty)
+
+
+def lowered(table: TickTable, penalty: Tensor | None) -> TickTable:
+    """The table with rewards less a penalty (B, S); None: the table."""
+    return table if penalty is None else replace(table, rewards=table.rewards - penalty)
+
+
 def normalise_by_player(settings: ShapingSettings, table: TickTable, estimate: Estimate) -> Estimate:
     """Whiten or centre the advantages of each seat over its own games, before packets carry them (rule 6)."""
     if settings.whiten_before == settings.centre_before == "off":

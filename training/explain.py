@@ -127,9 +127,18 @@ def explain_turn(stored: StoredIteration, result: Recredited, episode: str, name
         tokens=_tokens(stored, trajectory, number),
         scaled=scaled_of(result, row, tick),
         scores=_scores(tree, key, config.estimator.reward_scale),
+        taken=_taken(result, row),
         tokenizer=turn.tokenizer,
     )
     return with_texts(stored.trees, found)
+
+
+def _taken(result: Recredited, row: int) -> dict[int, float]:
+    """What a KL took off the rewards of a path's player, by tick, scaled."""
+    penalty = result.estimate.penalty
+    if penalty is None:
+        return {}
+    return dict(enumerate(penalty[row, : int(result.table.mask[row].sum())].tolist()))
 
 
 def _scores(tree: RolloutTree, key: PathKey, reward_scale: float) -> dict[int, float]:

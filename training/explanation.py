@@ -184,7 +184,7 @@ class Explanation:
     """False for players whose policy does not learn: they have an advantage, which others' credit uses."""
     reward_scale: float
     rewards: tuple[Term, ...]
-    """Of the tick and later, with their discounts: with the lines, they add up to the return."""
+    """Of the tick and later, with their discounts, a KL taken off: with the lines, they add up to the return."""
     lines: tuple[Line, ...]
     """Branches at this fork and later ones that the return was averaged over."""
     beyond: tuple[Term, ...]
@@ -211,6 +211,8 @@ class Explanation:
     """With GRPO, of the advantage by its group's deviation."""
     scores: Mapping[int, float] = field(default_factory=dict)
     """Tick -> what a reward model added to the reward, on the own path."""
+    taken: Mapping[int, float] = field(default_factory=dict)
+    """Tick -> what a KL took off the reward, on the own path."""
     tokenizer: str = ""
     """Digest of the one that the turn's tokens are of."""
 
@@ -252,11 +254,14 @@ class Explanation:
         return tuple(parts)
 
     def _split(self, what: str, term: Term | Surprise) -> Iterator[Part]:
-        """The game's part of a tick's reward, or of the surprise at it, and a reward model's."""
+        """The game's part of a tick's reward, or of the surprise at it, a reward model's, and what a KL took off it."""
         scored = term.weight * self.scores.get(term.tick, 0.0)
-        yield Part(what=f"{what} of tick {term.tick}", amount=term.product - scored)
+        taken = -term.weight * self.taken.get(term.tick, 0.0)
+        yield Part(what=f"{what} of tick {term.tick}", amount=term.product - scored - taken)
         if term.tick in self.scores:
             yield Part(what=f"reward model at tick {term.tick}", amount=scored)
+        if term.tick in self.taken:
+            yield Part(what=f"KL at tick {term.tick}", amount=taken)
 
     @property
     def credit(self) -> float:

@@ -50,7 +50,7 @@ def store_rollouts(
         return
     write_rollouts(run.folder, update, trees)
     if storage.credits:
-        known = estimate_rows(table, run.state.running_means, values)
+        known = estimate_rows(table, run.state.running_means, values, advantages.penalty)
         if beside is not None and beside.values is not None:
             known += estimate_rows(beside.table, {}, beside.values)
         write_estimates(run.folder, update, known)
@@ -94,9 +94,9 @@ def credit_rows(table: TickTable, advantages: Estimate, done: Done) -> Iterator[
 
 
 def estimate_rows(
-    table: TickTable, running_means: RunningMeans, values: TickValues | None
+    table: TickTable, running_means: RunningMeans, values: TickValues | None, penalty: Tensor | None = None
 ) -> list[EstimateRow]:
-    """What was known of each path before the iteration: its running mean, and what the critic read."""
+    """What credit is made of beside rewards, by path: its running mean, what the critic read, and what a KL took."""
     rows = []
     for row, (key, name, length) in enumerate(
         zip(table.keys, mean_keys(table), table.mask.sum(dim=1).tolist(), strict=True)
@@ -107,7 +107,10 @@ def estimate_rows(
         read = None
         if values is not None:
             read = np.append(values.values[row, :length].numpy(), float(values.bootstrap[row]))
-        rows.append(EstimateRow(**key._asdict(), running_mean=means, running_count=counts, value=read))
+        taken = None if penalty is None else penalty[row, :length].numpy()
+        rows.append(
+            EstimateRow(**key._asdict(), running_mean=means, running_count=counts, value=read, penalty=taken)
+        )
     return rows
 
 

@@ -147,6 +147,8 @@ class Estimate:
     """What alignment weights are made of in place of `exchanged`; None: nothing else."""
     unpenalised: Tensor | None = None
     """(B, S) the same advantages without a KL penalty in the own rewards; None: there is none."""
+    penalty: Tensor | None = None
+    """(B, S) that penalty, in scaled units."""
 
     @property
     def exchanged(self) -> Tensor:

@@ -1,13 +1,16 @@
 """Credit of stored rollouts, computed again: under the run's own settings to the bit, or under others.
 
-Nothing is generated: rewards come from the rollouts, running means and critic readings from `estimates`.
+Nothing is generated: rewards come from the rollouts; running means, critic readings and what a KL took off rewards from
+`estimates`.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from coplay.agents.constraint import TokenTrie
 from coplay.games import Grammar
@@ -16,7 +19,7 @@ from coplay.rollout_tree.estimates import EstimateRow, read_estimates
 from coplay.rollout_tree.storage import parts
 from coplay.training.baselines import RunningMeans
 from coplay.training.config import RunConfig
-from coplay.training.estimators import estimate, mean_keys, normalise_by_player
+from coplay.training.estimators import estimate, estimate_players, lowered, mean_keys
 from coplay.training.extract import extract, in_table_order, tick_table, token_batch
 from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
 from coplay.training.messages import ConfigError
@@ -53,6 +56,7 @@ class Recredited:
     number: int
     """The iteration."""
     table: TickTable
+    """Rewards less what a KL took off them (`estimate.penalty`)."""
     values: TickValues | None
     running_means: RunningMeans
     """Before the iteration."""
@@ -111,10 +115,9 @@ def recredit(
 
     Raises:
         ConfigError: if the settings need readings of a critic and the run had none, or train on branches and the run
-            did not, or the reverse; or if a KL is in the rewards.
+            did not, or the reverse; or lower rewards by a KL that the run did not measure.
     """
     settings, players = config.estimator, config.make_game().spec.players
-    _refuse_penalties(stored.config, config)
     kinds = [one.estimator.kind for one in (config, stored.config)]
     if kinds.count("branches") == 1:
         raise ConfigError(
@@ -132,9 +135,12 @@ def recredit(
             f"'estimator.kind' is {settings.kind!r} with a critic, but iteration {stored.number} holds no readings of"
             " one; expected an estimator without, or a run that trained a critic"
         )
-    raw = estimate(settings, table, running_means=means, values=values, update=stored.number)
-    normalised = _with_past(stored, config, table, normalise_by_player(config.shaping, table, raw), rescale)
-    packets = make_packets(table, normalised.advantages)
+    penalty = _penalty(stored, config, table)
+    known: dict[str, Any] = {"running_means": means, "values": values, "update": stored.number}
+    raw = estimate(settings, lowered(table, penalty), **known)
+    normalised = estimate_players(settings, config.shaping, table, penalty=penalty, **known)
+    normalised = _with_past(stored, config, table, normalised, rescale)
+    packets = make_packets(table, normalised.exchanged)
     ordered = in_table_order(stored.trajectories, table)
     credits, ticks = {}, {}
     for name, label in trained_labels(config, table).items():
@@ -151,7 +157,7 @@ def recredit(
     return Recredited(
         config=config,
         number=stored.number,
-        table=table,
+        table=lowered(table, penalty),
         values=values,
         running_means=means,
         raw=raw,
@@ -163,14 +169,27 @@ def recredit(
     )
 
 
-def _refuse_penalties(own: RunConfig, config: RunConfig) -> None:
-    """Rewards lowered by a KL need the policies that were compared, and those are not stored with rollouts."""
-    if own.objective.kl_in_reward is not None or config.objective.kl_in_reward is not None:
-        whose = "the run's own" if own.objective.kl_in_reward is not None else "the new"
+def _penalty(stored: StoredIteration, config: RunConfig, table: TickTable) -> Tensor | None:
+    """(B, S) what the run's own KL took off rewards, in scaled units; None where settings have no KL there."""
+    wanted, own = config.objective.kl_in_reward, stored.config.objective.kl_in_reward
+    if wanted is None:
+        return None
+    if wanted != own:
+        whose = "none there" if own is None else "another one"
         raise ConfigError(
-            f"'objective.kl.place' is 'reward' in {whose} settings, and what rewards are lowered by is not stored with"
-            " rollouts; expected runs and settings whose KL is in the loss, or without one"
+            f"'objective.kl.place' is 'reward' in the new settings, and the run had {whose}, so that this KL was not"
+            " measured when the iteration was played; expected the run's own 'objective.kl', or none in the rewards"
         )
+    penalty = torch.zeros_like(table.rewards)
+    for row, key in enumerate(table.keys):
+        taken = _known(stored.known, key).penalty
+        if taken is None:
+            raise ConfigError(
+                f"iteration {stored.number} was stored without what its KL took off rewards; expected one that was"
+                " stored by this version"
+            )
+        penalty[row, : len(taken)] = torch.from_numpy(taken)
+    return penalty
 
 
 def _with_past(

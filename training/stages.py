@@ -18,7 +18,7 @@ from coplay.rollout_tree import (
 )
 from coplay.training.alignment import raise_alarms
 from coplay.training.critic_updates import critic_update, critic_values, read_rows
-from coplay.training.estimators import estimate, normalise_by_player, values_per_tick
+from coplay.training.estimators import estimate_players, values_per_tick
 from coplay.training.extract import in_table_order, tick_table, value_batch
 from coplay.training.inner_expectation import Beside, expect_past, expects_past, paths_beside
 from coplay.training.kl import KlPenalty
@@ -122,32 +122,17 @@ def read_critic(run: Run, trajectories: Sequence[Trajectory], table: TickTable) 
 def estimate_advantages(
     run: Run, table: TickTable, reading: Reading, *, update: int, penalty: KlPenalty | None = None
 ) -> Estimate:
-    """Advantages of every player, trained or not.
-
-    With a KL penalty a player's own credit comes from his lowered rewards, and so do the critic's targets; what packets
-    carry, and running means, come from what the game paid.
-    """
-    found = _estimated(run, table, reading, update=update)
-    if penalty is None:
-        return found
-    lowered = _estimated(run, replace(table, rewards=table.rewards - penalty.ticks), reading, update=update)
-    return replace(
-        lowered,
-        running_means=found.running_means,
-        unpenalised=found.advantages,
-        metrics={**lowered.metrics, **penalty.metrics},
-    )
-
-
-def _estimated(run: Run, table: TickTable, reading: Reading, *, update: int) -> Estimate:
-    estimated = estimate(
+    """Advantages of every player, trained or not."""
+    found = estimate_players(
         run.config.estimator,
+        run.config.shaping,
         table,
         running_means=run.state.running_means,
         values=reading.values,
         update=update,
+        penalty=None if penalty is None else penalty.ticks,
     )
-    return normalise_by_player(run.config.shaping, table, estimated)
+    return found if penalty is None else replace(found, metrics={**found.metrics, **penalty.metrics})
 
 
 def look_beside(run: Run, trees: Sequence[RolloutTree]) -> Beside | None:

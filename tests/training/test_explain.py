@@ -60,6 +60,8 @@ def test_parts_when_added_up_then_the_stored_credit(name: str, tmp_path: Path) -
                 assert token.importance_weight == pytest.approx(1.0, abs=1e-3)
                 told += 1
             assert bool(one.tokens) == one.trained
+            shown = any(part.what.startswith("KL at tick") for part in one.parts)
+            assert shown == ("lowered" in name)
             row = result.table.keys.index((one.episode, one.branch, one.player))
             if result.raw.turns is None:
                 assert one.returns == pytest.approx(float(result.raw.returns[row, one.tick]), abs=1e-9)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from question_fakes import finished
+from question_fakes import PENALTY, finished
 from run_fakes import (
     Iteration,
     differences,
@@ -27,12 +27,12 @@ from coplay.training.losses import KL_ESTIMATORS, kl_k1, kl_k2, kl_loss
 from coplay.training.masked import masked_mean, masked_std
 from coplay.training.messages import ConfigError, explain
 from coplay.training.metrics import read_metrics
+from coplay.training.objectives import KlSettings
 from coplay.training.passes import all_log_probs, reading_of, token_passes
 from coplay.training.recredit import load_iteration, recredit
 from coplay.training.run import Run, resume_run
 
 ADAPTIVE = {"kind": "adaptive", "target": 0.02, "horizon": 40}
-PENALTY = {"coefficient": 0.5, "kind": "k1", "place": "reward"}
 
 
 def moved(folder: Path, changes: dict[str, Any], *, first: str = "shared") -> tuple[Run, Iteration]:
@@ -302,7 +302,25 @@ def test_lowered_rewards_when_they_would_reach_others_or_shared_turns_then_refus
         tiny_config(tmp_path, changes | {"objective.kl": PENALTY})
 
 
-def test_recredit_when_rewards_were_lowered_then_refused_with_the_reason(tmp_path: Path) -> None:
-    stored = load_iteration(finished(tmp_path, {"objective.kl": PENALTY}))
-    with pytest.raises(ConfigError, match=r"'objective\.kl\.place' is 'reward' in the run's own settings"):
-        recredit(stored, stored.config)
+def test_recredit_when_the_kl_is_left_out_then_as_if_it_had_not_been_there(tmp_path: Path) -> None:
+    stored = load_iteration(finished(tmp_path, {"objective.kl": PENALTY, "objective.largest_gap": None}))
+    own = recredit(stored, stored.config)
+    assert own.estimate.penalty is not None and float(own.estimate.penalty.abs().max()) > 1e-6
+    without = stored.config.objective.model_copy(update={"kl": None})
+    free = recredit(stored, stored.config.model_copy(update={"objective": without}))
+    assert free.estimate.penalty is None
+    assert torch.equal(free.estimate.advantages, own.estimate.exchanged)
+    assert torch.allclose(own.table.rewards + own.estimate.penalty, free.table.rewards)
+
+
+def test_recredit_when_another_kl_lowers_rewards_then_refused_with_the_reason(tmp_path: Path) -> None:
+    stored = load_iteration(finished(tmp_path, {"objective.kl": PENALTY, "objective.largest_gap": None}))
+    plain = load_iteration(finished(tmp_path / "plain", {}))
+    other = KlSettings.model_validate(PENALTY | {"coefficient": 1.0})
+    for iteration, kl, had in ((stored, other, "another one"), (plain, other, "none there")):
+        asked = iteration.config.objective.model_copy(update={"kl": kl})
+        with pytest.raises(ConfigError, match=rf"the run had {had}.* was not measured"):
+            recredit(iteration, iteration.config.model_copy(update={"objective": asked}))
+    forgotten = {key: replace(row, penalty=None) for key, row in stored.known.items()}
+    with pytest.raises(ConfigError, match="stored without what its KL took off rewards"):
+        recredit(replace(stored, known=forgotten), stored.config)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from question_fakes import ALIGNED, ALONE, CRITIC, EXPECTED, RUNS, TWO, finished
@@ -226,6 +227,7 @@ def test_estimates_when_written_and_read_then_equal(tmp_path: Path) -> None:
             running_mean=np.array([0.1, 1 / 3]),
             running_count=np.array([4.0, 3.0]),
             value=np.array([0.7, np.nan, -0.25]),
+            penalty=np.array([0.0, 1e-9]),
         ),
         EstimateRow(
             episode="000000/00000",
@@ -242,6 +244,24 @@ def test_estimates_when_written_and_read_then_equal(tmp_path: Path) -> None:
         assert one.running_mean.tobytes() == other.running_mean.tobytes()
         assert one.running_count.tobytes() == other.running_count.tobytes()
         assert (one.value is None) == (other.value is None)
+        assert (one.penalty is None) == (other.penalty is None)
+        assert one.penalty is None or one.penalty.tobytes() == other.penalty.tobytes()
         np.testing.assert_array_equal(
             one.value if one.value is not None else 0, other.value if other.value is not None else 0
         )
+
+
+def test_estimates_when_stored_before_kl_was_kept_then_read_as_without(tmp_path: Path) -> None:
+    row = EstimateRow(
+        episode="e",
+        branch="",
+        player="Bo",
+        running_mean=np.ones(2),
+        running_count=np.ones(2),
+        penalty=np.ones(2),
+    )
+    write_estimates(tmp_path, 0, [row])
+    (path,) = tmp_path.glob("rollouts/estimates/*/*.parquet")
+    pq.write_table(pq.ParquetFile(path).read().drop_columns(["penalty"]), path)
+    (found,) = read_estimates(tmp_path, 0)
+    assert found.penalty is None and found.running_mean.tolist() == [1.0, 1.0]

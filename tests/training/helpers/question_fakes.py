@@ -125,6 +125,27 @@ BRANCHED["branches, groups of one"] = BRANCHED["branches, groups of one"] | {
 }
 RUNS |= BRANCHED
 
+PENALTY = {"coefficient": 0.5, "kind": "k1", "place": "reward"}
+"""A KL in the rewards."""
+LOWERED = {
+    "aligned, lowered by a KL": TWO | {"shaping": ALIGNED},
+    "running mean, lowered, whitened": {
+        "estimator.baseline": "running_mean",
+        "shaping": ALIGNED | {"whiten_before": "tick"},
+    },
+    "critic, lowered, one seat scripted": SCRIPTED | {"estimator": CRITIC},
+    "grpo, lowered by an adaptive KL": LUCK
+    | {
+        "estimator": {"kind": "grpo", "discount": 0.9},
+        "objective.kl": PENALTY
+        | {"kind": "k3", "controller": {"kind": "adaptive", "target": 0.01, "horizon": 8}},
+    },
+}
+RUNS |= {
+    name: {"objective.kl": PENALTY, "objective.largest_gap": None} | changes
+    for name, changes in LOWERED.items()
+}
+
 EXPECTED = ALIGNED | {"past": {"kind": "expected"}}
 RUNS |= {
     name: {"collect.branching": {"num_alternatives": 2}} | changes
