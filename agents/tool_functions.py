@@ -4,12 +4,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 from coplay.agents.base import ToolResult
 from coplay.games import GameData, nearest
-from coplay.games.plugins import GAME_ERRORS
+from coplay.games.plugins import GAME_ERRORS, announced
 
 GROUP = "coplay.tools"
 AT_ONCE = 8
@@ -30,17 +29,17 @@ def announced_tool(name: str) -> Callable[..., str]:
     Raises:
         UnknownToolError: if there is none.
     """
-    announced = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in announced:
+    known = announced(GROUP)
+    if name not in known:
         raise UnknownToolError(
             f"tool function {name!r} is unknown; expected one that a package announces under the entry-point group"
-            f" {GROUP!r}: {sorted(announced)!r}{nearest(name, announced)}"
+            f" {GROUP!r}: {sorted(known)!r}{nearest(name, known)}"
         )
     try:
-        function: Callable[..., str] = announced[name].load()
+        function: Callable[..., str] = known[name].load()
     except GAME_ERRORS as error:
         raise UnknownToolError(
-            f"tool function {name!r}, {announced[name].value!r}, cannot be loaded: {type(error).__name__}: {error}"
+            f"tool function {name!r}, {known[name].value!r}, cannot be loaded: {type(error).__name__}: {error}"
         ) from error
     return function
 

@@ -1,10 +1,10 @@
-"""What other packages announce under the entry-point group `coplay.games`, and what it may raise."""
+"""What other packages announce as entry points (games, scores, tools), and what it may raise."""
 
 import logging
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-GROUP = "coplay.games"
+GAMES = "coplay.games"
 
 GAME_ERRORS = (
     ArithmeticError,
@@ -22,9 +22,9 @@ GAME_ERRORS = (
 """What somebody else's code may raise while it is imported or asked: it must not stop what is not its own."""
 
 
-def announced_games() -> dict[str, EntryPoint]:
-    """Name of each announced game -> where it is."""
-    return {plugin.name: plugin for plugin in entry_points(group=GROUP)}
+def announced(group: str) -> dict[str, EntryPoint]:
+    """Name of each thing that a package announces under an entry-point group -> where it is."""
+    return {plugin.name: plugin for plugin in entry_points(group=group)}
 
 
 def plugin_fault(plugin: EntryPoint, error: Exception) -> str:
@@ -43,7 +43,7 @@ def warn_once(sentence: str) -> None:
 
 def import_announced() -> None:
     """Import what announces a game, so that its grammars are known; what cannot be is left out with a warning."""
-    for plugin in announced_games().values():
+    for plugin in announced(GAMES).values():
         try:
             plugin.load()
         except GAME_ERRORS as error:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from coplay.games.base import Game, GameParameters
 from coplay.games.names import nearest
-from coplay.games.plugins import GAME_ERRORS, announced_games, plugin_fault, warn_once
+from coplay.games.plugins import GAME_ERRORS, GAMES, announced, plugin_fault, warn_once
 
 GameType = TypeVar("GameType", bound="type[Game[Any]]")
 
@@ -77,14 +77,14 @@ def game_class(name: str) -> type[Game[Any]]:
     if not isinstance(name, str):
         raise UnknownGameError(f"game {name!r} is unknown; expected a name")
     if name not in _GAMES:
-        announced = announced_games()
-        if name not in announced:
-            options = sorted({*_GAMES, *announced})
+        others = announced(GAMES)
+        if name not in others:
+            options = sorted({*_GAMES, *others})
             raise UnknownGameError(
                 f"game {name!r} is unknown; expected one of {options!r}{nearest(name, options)} (a game of your own"
                 " module is named module:Class, or made known to a command by --import module:Class)"
             )
-        _load(announced[name])
+        _load(others[name])
     return _GAMES[name]
 
 
@@ -117,7 +117,7 @@ def find_game(target: str) -> type[Game[Any]]:
 
 def available_games() -> tuple[str, ...]:
     """All names that `make_game` takes; plug-ins that cannot be loaded are left out with a warning."""
-    for name, plugin in announced_games().items():
+    for name, plugin in announced(GAMES).items():
         if name not in _GAMES:
             try:
                 _load(plugin)

@@ -11,11 +11,10 @@ import re
 import string
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from coplay.games.names import nearest
-from coplay.games.plugins import GAME_ERRORS
+from coplay.games.plugins import GAME_ERRORS, announced
 
 GROUP = "coplay.rewards"
 
@@ -142,15 +141,15 @@ def find_reward(name: str, pattern: str | None = None) -> Reward:
         return matching(pattern)
     if name in REWARDS:
         return REWARDS[name]
-    announced = {plugin.name: plugin for plugin in entry_points(group=GROUP)}
-    if name not in announced:
-        options = (*REWARDS, REGEX, *sorted(announced))
+    others = announced(GROUP)
+    if name not in others:
+        options = (*REWARDS, REGEX, *sorted(others))
         raise RewardError(
             f"score {name!r} is unknown; expected one of {options!r}{nearest(name, options)}; a function of your own"
             f" is announced by a package under the entry points {GROUP!r}"
         )
     try:
-        found: object = announced[name].load()
+        found: object = others[name].load()
     except GAME_ERRORS as error:
         raise RewardError(f"score {name!r} cannot be loaded: {type(error).__name__}: {error}") from None
     if not callable(found) or not _takes_two(found):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from coplay.agents import TurnKey, tool_functions
+from coplay.agents import TurnKey
 from coplay.agents.base import Reply, ToolResult
 from coplay.agents.chat import ChatFormat
 from coplay.agents.desk import make_desk
@@ -19,7 +19,7 @@ from coplay.agents.scripted import scripted_agent
 from coplay.agents.tool_functions import GROUP, FunctionRunner, UnknownToolError, announced_tool
 from coplay.agents.tool_settings import FunctionTool
 from coplay.agents.tools import ToolDesk, ToolsNotConfiguredError, answer_call
-from coplay.games import Choice, FreeText, Grammar, Observation, Tool, Tools, derive_seed
+from coplay.games import Choice, FreeText, Grammar, Observation, Tool, Tools, derive_seed, plugins
 from coplay.games.tools import Call
 
 TOOLS = Tools(offered=(Tool(name="s"),), max_calls=2, around=("(", ")"))
@@ -305,7 +305,7 @@ def test_function_when_a_package_announces_it_then_called_with_the_arguments_by_
         EntryPoint(name="titled", value="string:capwords", group=GROUP),
         EntryPoint(name="gone", value="string:nothing_like_it", group=GROUP),
     ]
-    monkeypatch.setattr(tool_functions, "entry_points", lambda group: announced if group == GROUP else [])
+    monkeypatch.setattr(plugins, "entry_points", lambda group: announced if group == GROUP else [])
     tools = Tools(offered=(Tool(name="title", arguments=("s",)),), form="json")
     desk = make_desk({"title": FunctionTool(name="titled")})
     text = '{"name": "title", "arguments": {"s": "an old well"}}'

@@ -106,7 +106,7 @@ def test_find_reward_when_announced_then_that_of_the_package(monkeypatch: pytest
     module.pi = 3.14  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "their_rewards", module)
     monkeypatch.setattr(
-        "coplay.games.rewards.entry_points", lambda group: announced if group == "coplay.rewards" else []
+        "coplay.games.plugins.entry_points", lambda group: announced if group == "coplay.rewards" else []
     )
     assert find_reward("half")("x", task("y")) == 0.5
     with pytest.raises(RewardError, match=r"'pi' is 3\.14; expected a function of an answer"):
