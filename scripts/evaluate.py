@@ -22,10 +22,10 @@ from coplay.scripts.exact import evaluate_exactly, print_exactly
 from coplay.scripts.settings import parse_flags
 from coplay.training.evaluate import Contestant, Result, evaluate, pairings
 from coplay.training.evaluate_settings import Way
+from coplay.training.examination import temperature_of, told
 from coplay.training.messages import ConfigError
 from coplay.training.seats import may_play
 from coplay.training.stored_config import read_config
-from coplay.training.validation import temperature_of, told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

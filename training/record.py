@@ -21,6 +21,7 @@ from coplay.rollout_tree.estimates import EstimateRow, write_estimates
 from coplay.training.baselines import RunningMeans
 from coplay.training.data import data_metrics
 from coplay.training.estimators import mean_keys
+from coplay.training.examination import best_score, examine, is_better
 from coplay.training.inner_expectation import Beside
 from coplay.training.measures import table_metrics, token_metrics
 from coplay.training.metrics import merged, prefixed
@@ -28,7 +29,6 @@ from coplay.training.records import Estimate, TickTable, TickValues, TurnEstimat
 from coplay.training.reward_model import score_metrics
 from coplay.training.run import Run
 from coplay.training.trainer import Done
-from coplay.training.validation import best_score, examine, is_better
 from coplay.training.variance import variance_report
 
 Report = Callable[[int, Mapping[str, float]], None]

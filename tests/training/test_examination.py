@@ -31,11 +31,11 @@ from coplay.scripts.settings import check_settings
 from coplay.training import evaluate as module
 from coplay.training.evaluate import Contestant, Interval, Result, evaluate, pairings
 from coplay.training.evaluate_settings import SELF_PLAY
+from coplay.training.examination import NotMeasuredError, best_score, examine
 from coplay.training.loop import train
 from coplay.training.messages import ConfigError
 from coplay.training.run import Run, resume_run
 from coplay.training.stages import collect_rollouts
-from coplay.training.validation import NotMeasuredError, best_score, examine
 
 
 def silent(update: int, metrics: Mapping[str, float]) -> None:
