@@ -41,8 +41,9 @@ class SharedAdapters:
         """Add a fresh adapter, a function of `seed`: A uniform as in PEFT, B zero; float32 always.
 
         Raises:
-            ValueError: if a target names no module of the model.
+            ValueError: if a target names no module of the model, or its embedding or head.
         """
+        self._check_targets(weights.targets)
         name = f"p{self._count}"
         self._count += 1
         config = LoraConfig(
@@ -66,6 +67,17 @@ class SharedAdapters:
         self._apply(())  # PEFT has switched the new adapter on
         self.train(name, trained=False)
         return name
+
+    def _check_targets(self, targets: tuple[str, ...]) -> None:
+        """Heads are asked for a few ids alone and embeddings multiply nothing: an adapter there would be passed by."""
+        ends = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
+        for path, module in self.model.named_modules():
+            named = [target for target in targets if f".{path}".endswith(f".{target}")]
+            if named and any(module is end for end in ends):
+                raise ValueError(
+                    f"weights.targets of a LoRA adapter names {named[0]!r}, the model's embedding or head; expected"
+                    " linear layers between them: leave it out, or train the whole model with weights.kind = 'full'"
+                )
 
     def _initialise(self, name: str, seed: int) -> None:
         """Fill A from a CPU generator per layer, so that neither device nor order of modules matters."""

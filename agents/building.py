@@ -76,7 +76,11 @@ def make_policies(
     for name, chosen in settings.items():
         start = None if chosen.start is None else find_policy_folder(chosen.start)
         policies[name] = tabular_policy(
-            name, base.tree, trained=chosen.trained, keep_reference=keep_reference, start=start
+            name,
+            base.tree,
+            trained=chosen.trained,
+            keep_reference=keep_reference and chosen.trained,
+            start=start,
         )
     return policies
 

@@ -143,7 +143,7 @@ class Policy:
         if self._reference is None:
             raise ValueError(
                 f"policy {self.name!r} keeps no reference; expected one where a KL term is on: build policies"
-                " with keep_reference=True"
+                " with keep_reference=True, and train it"
             )
         return self._reference
 
@@ -176,6 +176,12 @@ def build_policies(
 
     Fresh weights of a policy are a function of (seed, name): other policies change nothing.
 
+    Args:
+        base: of all.
+        settings: by name.
+        seed: of fresh weights.
+        keep_reference: let policies that are trained keep what they start as, for a KL term.
+
     Raises:
         ValueError: if a name or a start is no good, or weights do not fit.
     """
@@ -189,7 +195,8 @@ def build_policies(
             weights = WholeWeights(base)
         if chosen.start is not None:
             fill(weights.tensors(), weights.read(find_policy_folder(chosen.start)), whose=f"policy {name!r}")
-        reference = weights.reference(started=chosen.start is not None) if keep_reference else None
+        keeps = keep_reference and chosen.trained  # of a frozen one it would be a second copy
+        reference = weights.reference(started=chosen.start is not None) if keeps else None
         policies[name] = Policy(
             name=name, weights=weights, chat=base.chat, trained=chosen.trained, reference=reference
         )

@@ -74,7 +74,7 @@ LanguageModelSettings = EmbeddedModel | FolderModel
 
 
 class LoraWeights(Settings):
-    """One low-rank adapter over the shared base; the reference policy is the base without it."""
+    """One low-rank adapter over the shared base; the reference policy is the base without it, or the policy's start."""
 
     kind: Literal["lora"] = "lora"
     rank: int = Field(16, ge=1)
@@ -82,7 +82,7 @@ class LoraWeights(Settings):
     alpha: int = Field(32, ge=1)
     """The update is scaled by alpha / rank."""
     targets: tuple[str, ...] = ("all-linear",)
-    """Names of the modules adapted; `all-linear` means every linear layer but the head."""
+    """Names of the linear layers adapted, never the head; `all-linear` means every one of them."""
 
 
 class FullWeights(Settings):

@@ -107,8 +107,8 @@ def test_trainable_tensors_after_load_are_exactly_the_learners(
     for name, policy in policies.items():
         policy.load(tmp_path / name)
         scores(policy)
-        with policy.reference():
-            scores(policy)
+        with policies["ada"].reference():
+            scores(policies["ada"])
         check_trainable(base, policies)
     assert not policies["bo-old"].named_parameters()
     assert all(t.requires_grad for t in policies["ada"].named_parameters().values())
@@ -421,6 +421,21 @@ def test_reference_of_a_policy_that_started_elsewhere_is_that_start(
     with second["bo"].reference():
         assert torch.equal(scores(second["bo"]), scores(first["ada"]))
     check_trainable(base, second)
+
+
+def test_frozen_policy_when_references_are_kept_then_holds_no_second_copy_of_itself() -> None:
+    _, policies = build({"ada": FULL, "old": FULL.model_copy(update={"trained": False})})
+    with policies["ada"].reference():
+        pass
+    with pytest.raises(ValueError, match="and train it"), policies["old"].reference():
+        pass
+
+
+@pytest.mark.parametrize("targets", [("lm_head",), ("q_proj", "lm_head"), ("embed_tokens",)])
+def test_adapter_of_the_head_or_the_embedding_is_refused(targets: tuple[str, ...]) -> None:
+    """A head asked for a grammar's few tokens, and merged weights, would pass it by."""
+    with pytest.raises(ValueError, match=rf"names '{targets[-1]}'.*expected linear layers between"):
+        build({"ada": PolicySettings(weights=LoraWeights(targets=targets))})
 
 
 def test_reference_when_not_kept_is_refused_with_the_way_out() -> None:
