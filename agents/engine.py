@@ -82,7 +82,8 @@ class Sample:
     finish: str
     """`stop`, `length` or `grammar`."""
     entropy: float | None = None
-    """Nats of the distribution that the first chosen token was drawn from, 0 where all were forced; None: not asked."""
+    """Nats of the distribution that the first chosen token was drawn from, 0 where all were forced or greedily taken;
+    None: not asked."""
 
 
 class Engine(Protocol):

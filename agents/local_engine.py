@@ -217,13 +217,14 @@ def _own_rows(read: Read, going: Sequence[bool]) -> tuple[Block, list[int]]:
 def _default_budget(policies: Mapping[str, Policy]) -> int:
     """Tokens whose keys and values fill a quarter of the memory under the largest model, a million at most."""
     sizes = [policy.cache_bytes() for policy in policies.values()]
-    return max(1, min(1 << 20, _memory() // 4 // max(sizes, default=1)))
+    memory = min([_memory(device) for device in {policy.device for policy in policies.values()}], default=0)
+    return max(1, min(1 << 20, memory // 4 // max(sizes, default=1)))
 
 
-def _memory() -> int:
-    """Bytes of memory where the models are."""
-    if torch.cuda.is_available():
-        return int(torch.cuda.get_device_properties(0).total_memory)
+def _memory(device: torch.device) -> int:
+    """Bytes of memory on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 8 << 30  # no way to ask without another package: what any machine has

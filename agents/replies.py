@@ -83,8 +83,8 @@ class ReplyState:
 
     @property
     def lacks_entropy(self) -> bool:
-        """True if it is asked for and the next token is the first that is chosen."""
-        return self.entropy is not None and not any(self.sampled)
+        """True if it is asked for and the next token is the first that is drawn; greedily taken ones have 0."""
+        return self.entropy is not None and self.request.temperature > 0 and not any(self.sampled)
 
 
 def choose(policy: Policy, states: Sequence[ReplyState], hidden: Tensor) -> None:

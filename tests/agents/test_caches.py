@@ -259,6 +259,13 @@ def test_room_of_a_store_is_by_default_a_quarter_of_the_memory_a_million_at_most
     assert POLICIES["ada"].cache_bytes() == 2 * 2 * 32 * 4  # keys and values, two layers, width 32, float32
 
 
+def test_room_of_a_store_is_counted_on_the_device_of_its_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables stay on the CPU beside an accelerator that other models use."""
+    expected = LocalEngine(POLICIES)._store.max_cells
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert LocalEngine(POLICIES)._store.max_cells == expected
+
+
 def test_rows_taken_over_whole_are_given_up() -> None:
     """A fork keeps its source; a longer copy replaces it."""
     store, block = Store(10**6), Block("ada@0", 2)

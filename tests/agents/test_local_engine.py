@@ -589,3 +589,12 @@ def test_reply_when_it_is_whole_then_ends_there_and_no_log_prob_changes(policies
     assert short.log_probs == pytest.approx(long.log_probs[:3], abs=1e-5)
     (last,) = engine.sample_all([replace(free, stop_ids=(), is_whole=lambda ids: len(ids) == 6)])
     assert last.finish == "stop", "whole at the limit is not cut off"
+
+
+def test_entropy_when_the_likeliest_token_is_taken_then_0(policies: dict[str, Policy]) -> None:
+    """A greedy agent may sit where forks are chosen by entropy: nothing else could have been said."""
+    request = ask("greedy", context_of(9), temperature=0.0, tells_entropy=True)
+    (greedy, warm) = LocalEngine(policies).sample_all(
+        [request, replace(request, temperature=0.7, key=("warm", "", "p", 0, 0, 0))]
+    )
+    assert greedy.entropy == 0.0 and warm.entropy is not None and warm.entropy > 0
