@@ -12,6 +12,7 @@ from transformers import LlamaModel
 
 from coplay.agents.adapters import fill, forked_rng
 from coplay.agents.base_model import BaseModel, embedded_config
+from coplay.agents.linear import speed_up
 from coplay.agents.settings import EmbeddedModel, LoraWeights
 from coplay.agents.tree_attention import TreeMask, read_by_blocks
 from coplay.agents.trunk import Trunk
@@ -109,6 +110,7 @@ def build_critic(base: BaseModel, *, seed: int) -> Critic:
     if isinstance(base.settings, EmbeddedModel):
         with forked_rng(own):
             model: Any = LlamaModel(embedded_config(base.settings, base.model.config.vocab_size))
+        speed_up(model)
         read_by_blocks(model)
         model.to(base.model.device).eval()
         return Critic(Trunk(model), dict(model.named_parameters()), width)

@@ -7,6 +7,7 @@ import torch
 
 from coplay.agents.base_model import BaseModel, load_base
 from coplay.agents.critic import Critic, build_critic
+from coplay.agents.linear import Linear, available
 from coplay.agents.policy import build_policies
 from coplay.agents.settings import EmbeddedModel, FolderModel, PolicySettings
 
@@ -101,3 +102,11 @@ def test_critic_when_saved_and_loaded_gives_the_same_values(base: BaseModel, tmp
         other.load_state(state)
     with pytest.raises(ValueError, match="holds no critic"):
         other.load(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(not available(), reason="this build of torch is without oneDNN")
+def test_trunk_of_its_own_when_large_then_multiplies_as_policies_do() -> None:
+    base = load_base(EmbeddedModel(hidden=384, intermediate=384, num_layers=1, num_heads=2), seed=0)
+    for decoder in (base.model.get_decoder(), build_critic(base, seed=0).trunk.decoder):
+        layers = [module for module in decoder.modules() if isinstance(module, torch.nn.Linear)]
+        assert layers and all(isinstance(layer, Linear) for layer in layers)
