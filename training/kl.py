@@ -68,11 +68,11 @@ def penalise(
         name = trainer.policy.name
         if name not in read:
             continue
-        kl = _token_kl(trainer, read[name])
+        kl, sampled = _token_kl(trainer, read[name]), ~torch.isnan(read[name].behaviour)
         cells = read[name].path * table.mask.shape[1] + read[name].tick
-        sums = segment_sum(kl.double(), cells, ticks.numel()).reshape(ticks.shape)
+        sums = segment_sum(kl.double(), cells, ticks.numel(), sampled).reshape(ticks.shape)
         ticks = ticks + trainer.kl_coefficient * sums.to(ticks)
-        means[name] = float(masked_mean(kl, None))
+        means[name] = float(masked_mean(kl, sampled))
         metrics[f"policy/{name}/kl"] = means[name]
     return KlPenalty(ticks=ticks, means=means, metrics=metrics)
 

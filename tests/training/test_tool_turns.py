@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from question_fakes import PENALTY
 from run_fakes import play_iteration, tiny_config, tiny_run
 
 from coplay.agents.base import Sampling, Segment, ToolCall
@@ -21,6 +22,7 @@ from coplay.rollout_tree import build_trajectories, read_rollouts, write_rollout
 from coplay.rollout_tree.records import RolloutTree, Step, Turn
 from coplay.training.draws import AllowedSets
 from coplay.training.extract import extract, token_batch, value_batch
+from coplay.training.kl import penalise
 from coplay.training.loop import train
 from coplay.training.metrics import read_metrics
 from coplay.training.run import resume_run
@@ -263,6 +265,31 @@ def test_masking_when_off_then_the_step_sees_results_at_ratio_one_and_nothing_el
     results = {run: run.trainers[0].step(credits[run], update=0, folder=tmp_path) for run in (on, off)}
     assert results[off].metrics["ratio_gap_max"] <= 1e-5
     assert results[off].metrics["gradient_norm"] != results[on].metrics["gradient_norm"]
+
+
+@needs_search
+def test_masking_when_off_then_what_tools_say_lowers_no_reward(tmp_path: Path) -> None:
+    """A KL in the rewards is of sampled tokens: the ablation counts results in the loss and nowhere else."""
+    found = {}
+    for masked in (True, False):
+        changes = {
+            "objective": {"largest_gap": None, "mask_tool_output": masked, "kl": PENALTY},
+            "storage.credits": False,
+        }
+        run = tiny_run(tmp_path / str(masked), {**SEARCH, **changes})
+        policy = run.policies["shared"]
+        luck = torch.Generator().manual_seed(1)
+        policy.load_state(
+            {k: v + 0.05 * torch.randn(v.shape, generator=luck) for k, v in policy.state().items()}
+        )
+        played = play_iteration(run)
+        batch = run.trainers[0].batch(played.trajectories, played.table)
+        assert batch is not None and bool(torch.isnan(batch.behaviour).any()) is not masked
+        penalty = penalise(run.trainers, played.trajectories, played.table)
+        assert penalty is not None and float(penalty.ticks.abs().max()) > 0
+        found[masked] = penalty
+    torch.testing.assert_close(found[False].ticks, found[True].ticks, rtol=1e-4, atol=1e-6)
+    assert found[False].means == pytest.approx(found[True].means, rel=1e-4)
 
 
 def test_masking_when_off_and_credits_are_to_be_stored_then_refused(tmp_path: Path) -> None:
