@@ -130,37 +130,13 @@ def _supported(draws: Draws, places: slice, rows: Tensor, head: Head) -> Tensor:
     if draws.support is None or draws.support_mask is None:
         return _tempered(head(rows, None), temperature)
     few = head(rows, draws.ids).gather(1, draws.support[places])
-    return _only_allowed(few, draws.support_mask[places], temperature)
+    return _tempered(few, temperature).masked_fill(~draws.support_mask[places], -torch.inf)
 
 
-def _tempered(logits: Tensor, temperature: float | Tensor | None) -> Tensor:
-    """Logits / temperature in float32 at least; (N, V) with None for 1, a float, or (N,)."""
+def _tempered(logits: Tensor, temperature: Tensor | None) -> Tensor:
+    """Logits (N, V) / temperature (N,), None for 1, in float32 at least."""
     exact = at_least_float32(logits)
-    if temperature is None:
-        return exact
-    return exact / (temperature.to(exact)[:, None] if isinstance(temperature, Tensor) else temperature)
-
-
-def _only_allowed(few: Tensor, allowed_mask: Tensor, temperature: float | Tensor | None) -> Tensor:
-    """Tempered logits of the allowed tokens, (N, K), -inf on the padding."""
-    return _tempered(few, temperature).masked_fill(~allowed_mask, -torch.inf)
-
-
-def restricted_log_softmax(
-    logits: Tensor, allowed: Tensor, allowed_mask: Tensor, *, temperature: float | Tensor = 1.0
-) -> Tensor:
-    """Log π renormalised over the allowed tokens: z_a / T − log Σ_{b allowed} e^{z_b / T} (rule 10).
-
-    Args:
-        logits: (N, V).
-        allowed: (N, K) long, allowed ids; any valid id at masked places.
-        allowed_mask: (N, K) bool, True on real entries.
-        temperature: T > 0, or (N,).
-
-    Returns:
-        (N, K), -inf at masked places.
-    """
-    return torch.log_softmax(_only_allowed(logits.gather(1, allowed), allowed_mask, temperature), dim=-1)
+    return exact if temperature is None else exact / temperature.to(exact)[:, None]
 
 
 def token_log_probs(

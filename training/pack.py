@@ -96,6 +96,7 @@ def pack(
         trees: False keeps every row apart, for models that cannot take a tree.
     """
     where, at = row.numpy(), column.numpy()
+    assert at.min(initial=0) >= 0, "the first token of a row has nothing before it that could be read"
     ends = np.zeros(len(ids), dtype=np.int64)
     np.maximum.at(ends, where, at + 1)
     kept = np.flatnonzero(ends)

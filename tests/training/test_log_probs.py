@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coplay.training.draws import AllowedSets
-from coplay.training.log_probs import EntropyOf, restricted_log_softmax, token_log_probs
+from coplay.training.log_probs import EntropyOf, token_log_probs
 
 V = 7
 
@@ -133,16 +133,6 @@ def test_log_probs_of_no_tokens_keep_the_graph(allowed):
     got.log_probs.sum().backward()
     assert logits.grad.shape == (0, V)
     assert got.entropies.shape == (0,)
-
-
-def test_restricted_log_softmax_renormalises_over_its_row():
-    logits = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
-    got = restricted_log_softmax(
-        logits, torch.tensor([[0, 2, 0]]), torch.tensor([[True, True, False]]), temperature=2.0
-    )
-    assert torch.allclose(got[:, :2].exp().sum(), torch.tensor(1.0))
-    assert got[0, 2] == -torch.inf
-    assert (got[0, 1] - got[0, 0]).item() == pytest.approx(1.0)
 
 
 def test_log_probs_of_half_types_are_computed_in_float32():

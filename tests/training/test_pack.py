@@ -118,6 +118,12 @@ def test_nothing_to_read_gives_no_pass() -> None:
     assert pack(torch.zeros(3, 4, dtype=torch.long), none, none, max_tokens=9, costs=FREE) == ()
 
 
+def test_place_before_the_first_token_is_no_place() -> None:
+    """A token that nothing stands before has no log-prob: it would be read at the end of its row."""
+    with pytest.raises(AssertionError, match="nothing before it"):
+        pack(torch.ones(1, 3), torch.tensor([0, 0]), torch.tensor([1, -1]), max_tokens=9, costs=FREE)
+
+
 # --- The same loss and gradient as row by row ---
 
 
