@@ -108,15 +108,14 @@ def test_update_when_it_has_epochs_and_mini_batches_then_so_many_steps_and_old_l
 def test_update_when_the_policy_is_far_enough_then_the_rest_is_left_out(tmp_path: Path) -> None:
     run = tiny_run(tmp_path, {"objective": PPO, "update.lr": 0.05})
     credit = play_iteration(run).credit(run)
-    changed(run, num_epochs=10, max_kl=1e-4)
+    changed(run, num_epochs=10, max_kl=0.1)
     result = run.trainers[0].step(credit, update=0, folder=tmp_path)
-    assert result.metrics["stopped"] == 1 and 1 <= result.metrics["steps"] < 10
+    assert result.metrics["stopped"] == 1 and 1 < result.metrics["steps"] < 10
     free = tiny_run(tmp_path / "free", {"objective": PPO, "update.lr": 0.05})
     changed(free, num_epochs=int(result.metrics["steps"]))
-    if result.metrics["steps"] > 1:
-        assert free.trainers[0].step(credit, update=0, folder=tmp_path).metrics["stopped"] == 0
-        states = [one.policies["shared"].state() for one in (run, free)]
-        assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert free.trainers[0].step(credit, update=0, folder=tmp_path).metrics["stopped"] == 0
+    states = [one.policies["shared"].state() for one in (run, free)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 @pytest.mark.parametrize(
