@@ -35,8 +35,9 @@ class Work:
         asked = policy.vocabulary
         if bool((batch.allowed.index >= 0).all()):
             asked = len(set(batch.allowed.table[batch.allowed.table_mask].tolist()))
-        head = (6 if any("lm_head" in name for name in policy.named_parameters()) else 4) * config.hidden_size
-        return float(per_token * self.tokens + attention + head * asked * self.distributions)
+        head = policy.weights.network.head.weight
+        per_score = (6 if id(head) in trained else 4) * config.hidden_size
+        return float(per_token * self.tokens + attention + per_score * asked * self.distributions)
 
 
 def work_of(batch: TokenBatch) -> Work:

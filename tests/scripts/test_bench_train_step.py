@@ -8,7 +8,8 @@ from run_fakes import distance
 
 from coplay.agents.base_model import load_base
 from coplay.agents.policy import build_policies
-from coplay.agents.settings import EmbeddedModel, FullWeights, PolicySettings
+from coplay.agents.settings import EmbeddedModel, FolderModel, FullWeights, PolicySettings
+from coplay.scripts.bench_game import make_tiny_model
 from coplay.scripts.bench_steps import CASES, ReferenceStep, played, single_decisions, some_rows, unmerged
 from coplay.scripts.bench_work import Work, work_of
 from coplay.training.objectives import ReinforceObjective
@@ -65,6 +66,18 @@ def test_flop_when_counted_then_six_a_trained_parameter_and_token() -> None:
     assert Work(tokens=2, pairs=3, distributions=5).flop(POLICY, batch) == (
         6 * matrices * 2 + 12 * 16 * 3 + 6 * 16 * vocabulary * 5
     )
+
+
+def test_flop_when_the_head_is_the_embedding_then_it_is_trained_with_it(tmp_path: Path) -> None:
+    make_tiny_model(tmp_path)
+    base = load_base(FolderModel(path=str(tmp_path)), seed=0)
+    made = {"whole": PolicySettings(weights=FullWeights()), "lora": PolicySettings()}
+    policies = build_policies(base, made, seed=0, keep_reference=False)
+    batch = single_decisions(BASE.chat)
+    asked = {
+        name: Work(tokens=0, pairs=0, distributions=1).flop(one, batch) for name, one in policies.items()
+    }
+    assert asked == {"whole": 6 * 128 * 512, "lora": 4 * 128 * 512}
 
 
 def test_rows_when_every_other_is_taken_then_with_their_tokens() -> None:
