@@ -120,14 +120,15 @@ class TokenDraws:
         )
 
 
-Record = TypeVar("Record", AllowedSets, Draws)
+Record = TypeVar("Record", bound=Any)
 
 
 def moved(record: Record, device: torch.device) -> Record:
-    """A record with its tensors on a device."""
+    """A record with its tensors on a device, those of records inside it where they were."""
     values = {entry.name: getattr(record, entry.name) for entry in fields(record)}
-    changes: dict[str, Any] = {name: v.to(device) for name, v in values.items() if isinstance(v, Tensor)}
-    return replace(record, **changes)
+    tensors = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
+    there: Record = replace(record, **tensors)
+    return there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coplay.agents.tree_attention import TreeMask
+from coplay.training.draws import moved
 
 Ints = NDArray[np.int64]
 
@@ -70,14 +71,7 @@ class Pack:
 
     def to(self, device: torch.device) -> "Pack":
         """The same on a device."""
-        return Pack(
-            ids=self.ids.to(device),
-            positions=None if self.positions is None else self.positions.to(device),
-            exits=None if self.exits is None else self.exits.to(device),
-            places=self.places.to(device),
-            slots=self.slots.to(device),
-            num_tokens=self.num_tokens,
-        )
+        return moved(self, device)
 
 
 def pack(

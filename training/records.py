@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from coplay.training.baselines import RunningMeans
-from coplay.training.draws import AllowedSets
+from coplay.training.draws import AllowedSets, moved
 from coplay.training.masked import masked_sum
 
 
@@ -209,7 +209,7 @@ class TokenBatch(TokenRows):
 
     def to(self, device: torch.device) -> "TokenBatch":
         """The same batch on a device."""
-        return replace(self, allowed=self.allowed.to(device), **_moved(self, device))
+        return replace(moved(self, device), allowed=self.allowed.to(device))
 
     def select(self, tokens: Tensor, *, num_trajectories: int) -> "TokenBatch":
         """The batch of some action tokens (n,), ascending, and the rows they stand in."""
@@ -258,7 +258,7 @@ class ValueBatch:
 
     def to(self, device: torch.device) -> "ValueBatch":
         """The same batch on a device."""
-        return replace(self, **_moved(self, device))
+        return moved(self, device)
 
     def select(self, points: Tensor) -> "ValueBatch":
         """The batch of some points (p,), ascending, and the rows they stand in."""
@@ -281,8 +281,3 @@ class UpdateResult:
     """(N,) entropy of the distribution each action token was drawn from, before the step."""
     stepped: bool = True
     """False if the policy had gone far enough already, so that the step was left out."""
-
-
-def _moved(record: TokenBatch | ValueBatch, device: torch.device) -> dict[str, Any]:
-    values = {entry.name: getattr(record, entry.name) for entry in fields(record)}
-    return {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from coplay.agents.policy import Policy
+from coplay.training.draws import moved
 from coplay.training.importance import importance_weights, mean_ratios, segment_sizes
 from coplay.training.log_probs import TokenScores
 from coplay.training.losses import LARGEST_LOG_RATIO, kl_loss, normaliser, ppo_clip, reinforce
@@ -28,7 +29,7 @@ class Before:
 
     def to(self, device: torch.device) -> "Before":
         """The same on a device."""
-        return Before(**{entry.name: getattr(self, entry.name).to(device) for entry in fields(self)})
+        return moved(self, device)
 
     def select(self, tokens: Tensor) -> "Before":
         """Those of some tokens (n,)."""

@@ -3,6 +3,7 @@
 import logging
 import random
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from coplay.training.passes import ReadPlan, all_log_probs, token_passes
 from coplay.training.records import TokenBatch, ValueBatch
 from coplay.training.references import with_references
 from coplay.training.schemes import CriticEstimator
+from coplay.training.terms import Before
 from coplay.training.updates import StepPlan, policy_step
 
 FREE = Costs(pair=0.0, launch=0.0)
@@ -333,6 +335,34 @@ def test_step_when_in_bfloat16_then_near_the_step_in_float32(tmp_path: Path) -> 
     assert 0 < distance(exact, rough) < 0.05
     assert (result.log_probs - expected.log_probs).abs().max() < 0.05
     assert all(gradient.dtype == torch.float32 for gradient in rough.values())
+
+
+def devices(record: Any) -> set[str]:
+    """Where the tensors of a record and of the records in it are."""
+    found = {record.device.type} if isinstance(record, Tensor) else set[str]()
+    if is_dataclass(record):
+        found |= {where for entry in fields(record) for where in devices(getattr(record, entry.name))}
+    return found
+
+
+def test_records_of_a_step_when_moved_then_every_tensor_is() -> None:
+    batch = random_batch([[1, 2, 3, 0, 1], [1, 2, 0, 3, 3]], random.Random(0))
+    policy = POLICIES["shared", False]
+    (one,) = token_passes(batch, policy, ReadPlan(micro_batch_tokens=99))
+    points = ValueBatch(
+        ids=batch.ids,
+        lengths=batch.lengths,
+        row=batch.row,
+        column=batch.column,
+        path=batch.row,
+        tick=batch.row,
+    )
+    before = Before(log_probs=batch.behaviour, entropies=batch.behaviour, weights=batch.behaviour)
+    elsewhere = torch.device("meta")
+    assert one.pack.positions is not None and one.pack.exits is not None
+    for record in (one.pack, one.draws, replace(batch, reference=batch.behaviour), points, before):
+        assert devices(record) == {"cpu"}
+        assert devices(record.to(elsewhere)) == {"meta"}
 
 
 # --- Models that cannot read trees ---
