@@ -48,6 +48,12 @@ class Block:
         wider[:, :, :columns] = tensor
         return wider
 
+    def trim(self) -> None:
+        """Give back the room that no row uses."""
+        self.capacity = max(map(len, self.tokens))
+        self.keys = [tensor[:, :, : self.capacity].clone() for tensor in self.keys]
+        self.values = [tensor[:, :, : self.capacity].clone() for tensor in self.values]
+
     def aim(self, rows: slice | Tensor, columns: Tensor | None, start: int, end: int) -> None:
         """Say where the next forward pass writes.
 
@@ -137,10 +143,15 @@ def join(sources: Sequence[tuple[Block, int, int] | None], label: str, *, column
 
 
 class Store:
-    """Blocks between waves, the least recently used forgotten first beyond a budget of cells."""
+    """Blocks between waves, the least recently used forgotten first beyond a budget of cells.
+
+    Blocks of one wave do not drive each other out: games in step that do not all fit would find nothing, ever.
+    """
 
     def __init__(self, max_cells: int) -> None:
         self.max_cells = max_cells
+        self._wave: set[int] = set()
+        """Blocks of this wave."""
         self._blocks: dict[int, tuple[Block, set[int]]] = {}
         """By identity, the last used last: each with the rows that no other row has made superfluous."""
         self._names: dict[str, Place] = {}
@@ -173,14 +184,29 @@ class Store:
             for row in sorted(rows)
         ]
 
+    def begin_wave(self) -> None:
+        """What is held now may be forgotten for what comes."""
+        self._wave.clear()
+
     def put(self, block: Block, names: Mapping[str, int]) -> None:
-        """Keep a block as the newest, its rows under the names of dialogues; beyond the budget forget the oldest."""
+        """Keep a block as the newest, its rows under the names of dialogues.
+
+        Beyond the budget the oldest of earlier waves are forgotten. Where that is not enough, the block gives back its
+        room for more, or is not kept.
+        """
         _, rows = self._blocks.pop(id(block), (block, set(range(len(block)))))
         self._blocks[id(block)] = (block, rows | set(names.values()))
         for name, row in names.items():
             self._names[name] = (block, row)
+        room = self.max_cells - sum(self._blocks[key][0].cells for key in self._wave - {id(block)})
+        self._wave.add(id(block))
+        if block.cells > room:
+            block.trim()
+        if block.cells > room:
+            self._drop(id(block))
+        older = [key for key in self._blocks if key not in self._wave]
         while self.cells > self.max_cells:
-            self._drop(next(iter(self._blocks)))
+            self._drop(older.pop(0))
 
     def retire(self, place: Place) -> None:
         """A newer row begins with all of this one: when a block has only such rows, it goes."""
@@ -199,4 +225,5 @@ class Store:
 
     def _drop(self, key: int) -> None:
         dropped, _ = self._blocks.pop(key)
+        self._wave.discard(key)
         self._names = {name: place for name, place in self._names.items() if place[0] is not dropped}

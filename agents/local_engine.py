@@ -104,6 +104,7 @@ class LocalEngine:
             groups.setdefault(requests[index].policy, []).append(index)
         policies = {label: self._held(label, requests[chosen[0]]) for label, chosen in groups.items()}
         states: dict[int, ReplyState] = {}
+        self._store.begin_wave()
         with torch.inference_mode():
             for label, chosen in groups.items():
                 with self._ready(policies[label]):

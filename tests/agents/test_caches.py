@@ -161,6 +161,31 @@ def test_memory_stays_within_the_budget_and_the_oldest_is_read_again() -> None:
         assert engine.cached_tokens <= 150
 
 
+def turns_in_step(budget: int, games: int, turns: int = 6) -> float:
+    """Tokens read over distinct ones: games of prompt 100, whose turns add 20 sampled tokens and 10 heard ones."""
+    engine = LocalEngine(POLICIES, max_cache_tokens=budget)
+    contexts = [tokens(100, game) for game in range(games)]
+    for turn in range(turns):
+        requests = [
+            ask(f"d{game}", context, seed=turn, max_new_tokens=20) for game, context in enumerate(contexts)
+        ]
+        samples = engine.sample_all(requests)
+        assert engine.cached_tokens <= budget
+        contexts = [(*c, *s.ids, *[turn] * 10) for c, s in zip(contexts, samples, strict=True)]
+    return engine.tokens_read / (games * (len(contexts[0]) - 10))
+
+
+def test_games_in_step_when_they_just_fit_then_room_to_grow_drives_none_out() -> None:
+    """A block grows by half, beyond the budget: it gives the room back instead of being read again."""
+    assert turns_in_step(budget=8 * (100 + 6 * 30), games=8) <= 1.0
+
+
+def test_games_in_step_when_half_of_them_fit_then_these_are_kept() -> None:
+    """They come round in turn: whoever is kept last for whoever comes next would find nothing."""
+    whole = turns_in_step(budget=1, games=8)
+    assert turns_in_step(budget=4 * (100 + 6 * 30), games=8) < 0.8 * whole
+
+
 @given(data=st.data())
 @settings(max_examples=25)
 def test_any_tree_of_dialogues_has_the_log_probs_of_a_plain_engine(data: st.DataObject) -> None:
@@ -264,6 +289,19 @@ def test_room_of_a_store_is_counted_on_the_device_of_its_policies(monkeypatch: p
     expected = LocalEngine(POLICIES)._store.max_cells
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert LocalEngine(POLICIES)._store.max_cells == expected
+
+
+def test_block_when_larger_than_the_budget_then_dropped_and_drives_nothing_out() -> None:
+    store = Store(max_cells=50)
+    for name, columns in (("small", 20), ("large", 60)):
+        block = Block("ada@0", 1)
+        block.reserve(columns)
+        block.tokens = [[0] * columns]
+        store.begin_wave()
+        store.put(block, {name: 0})
+    assert store.find("small", "ada@0", (0,) * 21) is not None
+    assert store.find("large", "ada@0", (0,) * 61) is None
+    assert store.cells == 20
 
 
 def test_rows_taken_over_whole_are_given_up() -> None:

@@ -457,6 +457,7 @@ def test_caches_beyond_the_budget_go_oldest_first() -> None:
         blocks[name] = Block("ada@0", 1)
         blocks[name].reserve(40)
         blocks[name].tokens = [[1, 2]]
+        store.begin_wave()
         store.put(blocks[name], {name: 0})
         assert store.cells <= 100
     assert store.find("a", "ada@0", (1, 2, 3)) is None
@@ -467,6 +468,7 @@ def test_caches_beyond_the_budget_go_oldest_first() -> None:
     assert store.held("ada@0") == [(blocks["b"], 0), (blocks["c"], 0)]
     store.put(blocks["b"], {"b": 0})
     blocks["b"].reserve(90)
+    store.begin_wave()
     store.put(blocks["c"], {"c": 0})
     assert store.held("ada@0") == [(blocks["c"], 0)]
     store.retire((blocks["c"], 0))
