@@ -77,6 +77,9 @@ class Linear(nn.Linear):
         weight, bias = self.weight, self.bias
         plain = input.dtype == weight.dtype == torch.float32 and weight.device.type == "cpu" and input.numel()
         if not plain or torch.is_autocast_enabled("cpu"):
+            assert self.packed is None or not input.numel(), (
+                "merged weights multiply in float32, not under autocast"
+            )
             return functional.linear(input, weight, bias)
         if torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad):
             result: Tensor = _Product.apply(input, weight, bias)  # type: ignore[no-untyped-call]

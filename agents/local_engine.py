@@ -136,6 +136,8 @@ class LocalEngine:
     def _ready(self, policy: Policy) -> AbstractContextManager[None]:
         """Sample from merged weights inside, where there are any: made once a version."""
         if policy.label not in self._merged:
+            held = {one.label for one in self._policies.values()}
+            self._merged = {label: merged for label, merged in self._merged.items() if label in held}
             self._merged[policy.label] = policy.merged()
         merged = self._merged[policy.label]
         return nullcontext() if merged is None else merged.applied()

@@ -275,6 +275,27 @@ def test_merged_weights_sample_as_the_adapter_does_and_leave_the_model_alone(kin
     assert engine._merged.keys() == {"bo@0", "ada@1"}
 
 
+@pytest.mark.skipif(not available(), reason="this build of torch is without oneDNN")
+def test_merged_weights_of_a_version_that_is_gone_are_dropped_even_without_publishing() -> None:
+    policies = build(LARGE, 0.02, ada=LORA)
+    engine = LocalEngine(policies)
+    engine.sample_all([ask("d", tokens(12))])
+    policies["ada"].load_state({name: 1.5 * tensor for name, tensor in policies["ada"].state().items()})
+    policies["ada"].bump()
+    later = ask("d", tokens(12), policy="ada@1")
+    check(policies["ada"], later, engine.sample_all([later])[0], gap=5e-5)
+    assert engine._merged.keys() == {"ada@1"}
+
+
+@pytest.mark.skipif(not available(), reason="this build of torch is without oneDNN")
+def test_merged_weights_under_autocast_are_refused_and_not_passed_by() -> None:
+    """The layers' own weights lack the adapter, which is off while merged ones stand in for them."""
+    engine = LocalEngine(build(LARGE, 0.02, ada=LORA))
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(AssertionError, match="not under autocast"):
+        engine.sample_all([ask("d", tokens(12))])
+    engine.sample_all([ask("d", tokens(12))])
+
+
 def test_small_models_are_not_merged() -> None:
     assert POLICIES["ada"].merged() is None
 
