@@ -217,7 +217,7 @@ def update_critic(
     if advantages.state_weights is not None:
         shares = torch.where(inside, advantages.state_weights[batch.path, ticks], 0.0)
     set_lr(run.critic_optimizer, settings.lr.value(update))
-    return critic_update(
+    metrics = critic_update(
         run.critic,
         run.critic_optimizer,
         batch,
@@ -228,3 +228,5 @@ def update_critic(
         dealing_of(run.config.update, run.config.seed, "critic:", update),
         refused=run.folder / "refused" / f"critic-{update:06d}.safetensors",
     )
+    run.critic_optimizer.zero_grad(set_to_none=True)
+    return metrics

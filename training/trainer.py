@@ -216,6 +216,9 @@ class Trainer:
         if not objective.mask_tool_output:
             batch = with_own_behaviour(self.policy, batch, plan.reading)
         result = policy_update(self.policy, self.optimizer, batch, credit.tokens, objective, plan, dealing)
+        self.optimizer.zero_grad(
+            set_to_none=True
+        )  # else as much as the weights is held while others learn and play
         if not plan.frozen:
             self.policy.bump()
         metrics = {**result.metrics, "lr": plan.lr}

@@ -180,6 +180,15 @@ def test_gradient_when_clipped_then_its_norm_is_the_limit_and_the_metric_is_befo
     assert float(norm) == pytest.approx(0.01, rel=1e-3)
 
 
+def test_gradients_when_an_update_is_over_then_freed(tmp_path: Path) -> None:
+    """Whole models would keep as much again as their weights while games are played."""
+    run = tiny_run(tmp_path, {"update.num_updates": 1, "estimator": {"kind": "critic"}})
+    train(run, lambda update, metrics: None)
+    assert run.critic is not None
+    for network in (run.policies["shared"], run.critic):
+        assert all(tensor.grad is None for tensor in network.named_parameters().values())
+
+
 def test_metrics_when_reported_then_plain_numbers_b104(tmp_path: Path) -> None:
     run = tiny_run(tmp_path, {"update.num_updates": 1})
     heard: list[Mapping[str, float]] = []
