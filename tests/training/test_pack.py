@@ -431,6 +431,23 @@ def test_model_that_reads_a_tree_otherwise_is_found_by_trying(caplog: pytest.Log
     assert "otherwise than its branches" in caplog.text
 
 
+def test_model_that_gives_no_numbers_under_a_mask_gets_rows() -> None:
+    """No number is above a tolerance, nor below."""
+
+    class Masked(type(load_base(SMALL, seed=0).model.get_decoder())):  # type: ignore[misc]
+        def forward(
+            self, input_ids: Any, position_ids: Any = None, attention_mask: Any = None, **rest: Any
+        ) -> Any:
+            found = super().forward(input_ids=input_ids, position_ids=position_ids, **rest)
+            if attention_mask is not None:
+                found.last_hidden_state = found.last_hidden_state * torch.nan
+            return found
+
+    decoder = load_base(SMALL, seed=0).model.get_decoder()
+    decoder.__class__ = Masked
+    assert not tree_rows.reads_trees(decoder)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
