@@ -18,7 +18,15 @@ from statistics import median
 from typing import Any
 
 from coplay.agents.engine import Sample, SampleRequest
-from coplay.scripts.bench_growth_training import AXES, POLICY, Axis, Settings, distinct_tokens, exponent
+from coplay.scripts.bench_growth_training import (
+    AXES,
+    POLICY,
+    Axis,
+    Settings,
+    added_costs,
+    distinct_tokens,
+    exponent,
+)
 from coplay.scripts.settings import check_settings
 from coplay.training.run import Run
 from coplay.training.stages import collect_rollouts, seldom_collecting
@@ -118,12 +126,14 @@ def curves_table(curves: Mapping[str, Sequence[Point]]) -> str:
     lines = []
     for name, points in curves.items():
         lines.append(
-            f"{name:>24}{'distinct':>10}{'read':>9}{'asked':>9}   engine  collect   CPU ms an iteration"
+            f"{name:>24}{'distinct':>10}{'read':>9}{'asked':>9}   engine  collect    added   CPU ms an iteration; µs of"
+            " engine a distinct token added"
         )
+        more = added_costs([point.distinct for point in points], [point.engine for point in points])
         lines += [
             f"{point.size:>24}{point.distinct:10d}{point.read:9d}{point.asked:9d}"
-            f"{1e3 * point.engine:9.1f}{1e3 * point.total:9.1f}"
-            for point in points
+            f"{1e3 * point.engine:9.1f}{1e3 * point.total:9.1f}{added}"
+            for point, added in zip(points, more, strict=True)
         ]
         half = points[len(points) // 2 :]
         for told, kept, over in (

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +172,11 @@ def exponent(over: Sequence[float], values: Sequence[float]) -> float:
     return float(slope)
 
 
-def added_cost(before: Point, after: Point) -> float:
-    """CPU microseconds for each distinct token that the larger size has more."""
-    return 1e6 * (after.total - before.total) / (after.distinct_tokens - before.distinct_tokens)
+def added_costs(tokens: Sequence[int], seconds: Sequence[float]) -> list[str]:
+    """CPU microseconds for each token that a size has more than the one before it, as cells; the first is empty."""
+    more = zip(pairwise(tokens), pairwise(seconds), strict=True)
+    costs = [1e6 * (spent - spent_before) / (now - before) for (before, now), (spent_before, spent) in more]
+    return [f"{'':9}", *[f"{cost:9.1f}" for cost in costs]]
 
 
 def curves_table(curves: Mapping[str, Sequence[Point]]) -> str:
@@ -185,9 +187,9 @@ def curves_table(curves: Mapping[str, Sequence[Point]]) -> str:
         lines.append(
             f"{name:>24}{'distinct':>10}{'of rows':>9}{heads}{'added':>9}   CPU ms; µs a token added"
         )
-        for before, point in zip((None, *points), points, strict=False):
+        more = added_costs([one.distinct_tokens for one in points], [one.total for one in points])
+        for point, added in zip(points, more, strict=True):
             numbers = "".join(f"{1e3 * seconds:9.1f}" for seconds in (*point.seconds.values(), point.total))
-            added = "" if before is None else f"{added_cost(before, point):9.1f}"
             lines.append(f"{point.size:>24}{point.distinct_tokens:10d}{point.row_tokens:9d}{numbers}{added}")
         for told, kept in (("exponent", points), ("in the upper half", points[len(points) // 2 :])):
             tokens = [float(point.distinct_tokens) for point in kept]
