@@ -216,9 +216,8 @@ class Trainer:
         if not objective.mask_tool_output:
             batch = with_own_behaviour(self.policy, batch, plan.reading)
         result = policy_update(self.policy, self.optimizer, batch, credit.tokens, objective, plan, dealing)
-        self.optimizer.zero_grad(
-            set_to_none=True
-        )  # else as much as the weights is held while others learn and play
+        # else as much as the weights is held while others learn and play
+        self.optimizer.zero_grad(set_to_none=True)
         if not plan.frozen:
             self.policy.bump()
         metrics = {**result.metrics, "lr": plan.lr}
