@@ -59,7 +59,7 @@ EXPERIMENTS = (
     Experiment(config="dilemma_shared_reward", seeds=(1, 2, 3), opponent="always_defect"),
     Experiment(config="trust_aligned", seeds=(1, 2, 3), opponent="greedy"),
     Experiment(config="trust_independent", seeds=(1, 2, 3), opponent="greedy"),
-    Experiment(config="dilemma_critic_aligned", seeds=(1, 2, 3), opponent="always_defect"),
+    Experiment(config="dilemma_critic_aligned", seeds=(1, 2, 3, 4, 5, 6, 7, 8), opponent="always_defect"),
     Experiment(config="dilemma_critic_independent", seeds=(1, 2, 3), opponent="always_defect"),
 )
 
