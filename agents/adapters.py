@@ -1,16 +1,18 @@
 """LoRA adapters over one shared base model: adding, switching, freezing, naming. One PeftModel holds all."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from coplay.agents.settings import LoraWeights
 from coplay.games.chance import derive_seed
+from coplay.games.names import nearest
 
 
 @contextmanager
@@ -36,12 +38,20 @@ class SharedAdapters:
         self._layers: list[tuple[str, Any]] = []
         self._trained: dict[str, bool] = {}
         self._count = 0
+        ends = (model.get_input_embeddings(), model.get_output_embeddings())
+        modules = list(model.named_modules())
+        self._ends = [path for path, module in modules if any(module is end for end in ends)]
+        self._linear = [
+            path
+            for path, module in modules
+            if isinstance(module, (nn.Linear, Conv1D)) and path not in self._ends
+        ]
 
     def add(self, weights: LoraWeights, *, seed: int) -> str:
         """Add a fresh adapter, a function of `seed`: A uniform as in PEFT, B zero; float32 always.
 
         Raises:
-            ValueError: if a target names no module of the model, or its embedding or head.
+            ValueError: if a target names no linear layer of the model, or its embedding or head.
         """
         self._check_targets(weights.targets)
         name = f"p{self._count}"
@@ -69,14 +79,21 @@ class SharedAdapters:
         return name
 
     def _check_targets(self, targets: tuple[str, ...]) -> None:
-        """Heads are asked for a few ids alone and embeddings multiply nothing: an adapter there would be passed by."""
-        ends = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
-        for path, module in self.model.named_modules():
-            named = [target for target in targets if f".{path}".endswith(f".{target}")]
-            if named and any(module is end for end in ends):
+        """Heads are asked for a few ids alone and embeddings multiply nothing: an adapter there would be passed by.
+
+        PEFT itself says nothing of a name that fits no layer as long as another one does.
+        """
+        for target in () if targets == ("all-linear",) else targets:
+            if _named(target, self._ends):
                 raise ValueError(
-                    f"weights.targets of a LoRA adapter names {named[0]!r}, the model's embedding or head; expected"
+                    f"weights.targets of a LoRA adapter names {target!r}, the model's embedding or head; expected"
                     " linear layers between them: leave it out, or train the whole model with weights.kind = 'full'"
+                )
+            if not _named(target, self._linear):
+                known = sorted({path.rpartition(".")[2] for path in self._linear})
+                raise ValueError(
+                    f"weights.targets of a LoRA adapter names {target!r}, no linear layer of the model; expected"
+                    f" 'all-linear' alone, or some of {known!r}{nearest(target, known)}"
                 )
 
     def _initialise(self, name: str, seed: int) -> None:
@@ -154,6 +171,11 @@ class SharedAdapters:
     def checkpoint_contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """For gradient checkpointing: the backward pass recomputes with the adapter of the forward pass."""
         return nullcontext(), self.activated(self.active)
+
+
+def _named(target: str, paths: Sequence[str]) -> bool:
+    """Whether a target, as PEFT reads it, is one of some layers: its whole path, or the end of it."""
+    return any(f".{path}".endswith(f".{target}") for path in paths)
 
 
 def enable_checkpointing(model: Any, contexts: Callable[[], Any] | None = None) -> None:

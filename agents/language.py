@@ -37,7 +37,7 @@ _FINISHES = frozenset(("stop", "length", "grammar"))
 class SamplingSettings(Settings):
     """How learners draw replies: temperature and grammar only, no top-k or top-p (rule 10)."""
 
-    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
+    temperature: float = Field(1.0, gt=0)
     """Divides the logits; the trainer divides by the same."""
     max_new_tokens: int = Field(64, ge=1)
     """Most tokens of a reply; a reply cut there is malformed, with a counter of its own."""

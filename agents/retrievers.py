@@ -105,8 +105,13 @@ class Bm25Retriever:
         self.data: GameData | None = GameData(
             name=settings.corpus, digest=digest, counts={"passages": len(self._passages)}
         )
+        words = self._words(self._passages)
+        if not any(words):
+            raise RetrieverError(
+                f"corpus {settings.corpus!r} holds no word; expected letters or digits in at least one passage"
+            )
         self._index = bm25s.BM25()
-        self._index.index(self._words(self._passages), show_progress=False)
+        self._index.index(words, show_progress=False)
 
     def _words(self, texts: Sequence[str]) -> list[list[str]]:
         found: list[list[str]] = self._tokenize(

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 class Settings(BaseModel):
     """A frozen part of a configuration: unknown keys are errors, every field is documented once."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 Sampled = TypeVar("Sampled", bound=Settings)
@@ -33,9 +33,9 @@ class EmbeddedModel(Settings):
     """The tiny Llama, tokenizer and chat template made in code: runs offline in seconds."""
 
     kind: Literal["embedded"] = "embedded"
-    hidden: int = Field(64, ge=8)
+    hidden: int = Field(64, ge=8, le=1_000_000)
     """Width of the residual stream."""
-    intermediate: int = Field(128, ge=8)
+    intermediate: int = Field(128, ge=8, le=1_000_000)
     """Width of the feed-forward layers."""
     num_layers: int = Field(2, ge=1)
     """Number of transformer layers."""
@@ -77,11 +77,11 @@ class LoraWeights(Settings):
     """One low-rank adapter over the shared base; the reference policy is the base without it, or the policy's start."""
 
     kind: Literal["lora"] = "lora"
-    rank: int = Field(16, ge=1)
+    rank: int = Field(16, ge=1, le=100_000)
     """Rank of the update."""
-    alpha: int = Field(32, ge=1)
+    alpha: int = Field(32, ge=1, le=1_000_000)
     """The update is scaled by alpha / rank."""
-    targets: tuple[str, ...] = ("all-linear",)
+    targets: tuple[str, ...] = Field(("all-linear",), min_length=1)
     """Names of the linear layers adapted, never the head; `all-linear` means every one of them."""
 
 

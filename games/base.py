@@ -18,7 +18,7 @@ State = TypeVar("State")
 class GameParameters(BaseModel):
     """What a game can be told; every field documented, bounded and never unknown."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ class CommonsParameters(RoundsParameters):
     """Most units that the stock grows to."""
     initial_stock: int | None = Field(None, ge=1, le=1_000_000)
     """Units in the first round; None begins with `capacity`."""
-    growth: float = Field(2.0, ge=1.0, le=1_000_000.0, allow_inf_nan=False)
+    growth: float = Field(2.0, ge=1.0, le=1_000_000.0)
     """What the units left are multiplied by, rounded down; 1 never grows again."""
     collapse_below: int = Field(5, ge=0, le=1_000_000)
     """Fewer units left than this do not grow again: the stock is gone."""

@@ -51,7 +51,7 @@ class SeatsParameters(GameParameters):
     """`full` sentences for chat models, `terse` tokens for the embedded model; both state the same facts."""
     retries: int = Field(0, ge=0, le=100)
     """How often a player whose reply is no move is asked again within the step."""
-    penalty: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    penalty: float = Field(0.0, ge=0.0)
     """Taken from the credit of each malformed attempt, in raw reward units."""
 
 

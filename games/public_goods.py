@@ -29,7 +29,7 @@ class PublicGoodsParameters(RoundsParameters):
     """Names of the seats in their fixed order."""
     endowment: int = Field(20, ge=1, le=1_000_000)
     """Coins that everyone gets anew each round."""
-    multiplier: float = Field(1.6, ge=0.0, le=1_000_000.0, allow_inf_nan=False)
+    multiplier: float = Field(1.6, ge=0.0, le=1_000_000.0)
     """What contributions are multiplied by before they are divided; a dilemma between 1 and the number of
     players."""
     all_or_nothing: bool = False

@@ -42,7 +42,7 @@ class SplitParameters(RoundsParameters):
     """Draw again until all players' values have the same sum."""
     at_least_one_conflict: bool = True
     """Draw again until the players do not all have the same values."""
-    reward_divisor: float = Field(1.0, gt=0.0, allow_inf_nan=False)
+    reward_divisor: float = Field(1.0, gt=0.0)
     """What units times values are divided by."""
     tag: Tag = "proposal"
     """In the full wording, the tag that a proposal stands in; None for the proposal alone. Terse ones have no

@@ -29,13 +29,13 @@ class StagHuntTalkParameters(RoundsParameters):
     kind: Literal["stag_hunt_talk"] = "stag_hunt_talk"
     players: TwoPlayers = ("Ada", "Bo")
     """Names of the two seats."""
-    both_stag: float = Field(4.0, allow_inf_nan=False)
+    both_stag: float = 4.0
     """R: pay of each if both hunt the stag."""
-    lone_stag: float = Field(0.0, allow_inf_nan=False)
+    lone_stag: float = 0.0
     """S: pay of who hunts the stag alone."""
-    lone_hare: float = Field(3.0, allow_inf_nan=False)
+    lone_hare: float = 3.0
     """T: pay of who hunts hare while the other hunts the stag."""
-    both_hare: float = Field(2.0, allow_inf_nan=False)
+    both_hare: float = 2.0
     """P: pay of each if both hunt hare."""
     signals: tuple[str, ...] | None = None
     """The only messages allowed; None allows any text."""

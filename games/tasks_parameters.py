@@ -58,7 +58,7 @@ class TasksParameters(GameParameters):
     """Which ones are drawn is a function of it."""
     retries: int = Field(0, ge=0, le=100)
     """How often the player is asked again whose reply is no answer."""
-    penalty: float = Field(0.0, ge=0.0, allow_inf_nan=False)
+    penalty: float = Field(0.0, ge=0.0)
     """Taken from the credit of each malformed attempt, in raw reward units."""
 
     @model_validator(mode="after")

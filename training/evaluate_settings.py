@@ -50,7 +50,7 @@ class EvaluateSettings(Settings):
     """How often each of these games is played, with the same luck and replies drawn anew; greedily it is once."""
     sampling: tuple[Way, ...] = Field(("temperature",), min_length=1)
     """How policies draw replies: by temperature, the likeliest token always, or one evaluation of each."""
-    temperature: float | None = Field(None, gt=0, allow_inf_nan=False)
+    temperature: float | None = Field(None, gt=0)
     """For `temperature`; None: that of training."""
     seed: int | None = Field(None, ge=0)
     """The evaluation's luck is a function of it; None: of the run's seed. Training never has the same luck."""

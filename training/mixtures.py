@@ -81,7 +81,7 @@ class GamesEntry(Settings):
 class MixtureEntry(GamesEntry):
     """One part of what a run trains on."""
 
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    weight: float = Field(1.0, gt=0)
     """Its share of the groups over the sum of all weights; its games have equal parts of it."""
 
 

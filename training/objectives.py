@@ -20,16 +20,16 @@ class AdaptiveKl(Settings):
     """The coefficient follows the KL: times 1 + clip(KL / target - 1, -0.2, 0.2) min(n / horizon, 1) (1909.08593)."""
 
     kind: Literal["adaptive"] = "adaptive"
-    target: float = Field(gt=0, allow_inf_nan=False)
+    target: float = Field(gt=0)
     """KL to steer towards, mean of a token, in nats."""
-    horizon: float = Field(gt=0, allow_inf_nan=False)
+    horizon: float = Field(gt=0)
     """Trajectories over which a KL far off changes the coefficient by a fifth; n are those of an update."""
 
 
 class KlSettings(Settings):
     """How far a policy is from a frozen one, by its sampled tokens, and what that costs."""
 
-    coefficient: float = Field(0.1, ge=0, allow_inf_nan=False)
+    coefficient: float = Field(0.1, ge=0)
     """What a nat costs, in scaled reward units; with an adaptive controller at first. 0: it is only reported."""
     kind: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of the KL at a token (Schulman). In the loss k1 has the gradient of k2: its own is 0 in the mean."""
@@ -153,9 +153,9 @@ class PpoObjective(ObjectiveBase):
     (GSPO-token, arXiv 2507.18071)."""
     clip_low: float = Field(0.2, gt=0, le=1)
     """Below 1 - clip_low a token with negative credit is pushed down no further."""
-    clip_high: float = Field(0.2, gt=0, allow_inf_nan=False)
+    clip_high: float = Field(0.2, gt=0)
     """Above 1 + clip_high a token with positive credit is pushed up no further."""
-    dual_clip: float | None = Field(None, gt=1, allow_inf_nan=False)
+    dual_clip: float | None = Field(None, gt=1)
     """Above this ratio a token with negative credit is not pushed at all (arXiv 1912.09729); None: it is."""
 
     @model_validator(mode="after")

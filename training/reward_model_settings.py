@@ -19,7 +19,7 @@ class RewardModelSettings(Settings):
 
     path: str
     """Folder of the classifier and its tokenizer, as transformers saves them."""
-    weight: float = Field(1.0, allow_inf_nan=False)
+    weight: float = 1.0
     """What a score is multiplied by; raw reward units, so `estimator.reward_scale` divides the product."""
     players: tuple[str, ...] = ()
     """Whose conversations are judged; empty: everyone's."""

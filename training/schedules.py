@@ -31,7 +31,7 @@ class Constant(Settings):
     """Always the same; a plain number means this."""
 
     kind: Literal["constant"] = "constant"
-    level: float = Field(allow_inf_nan=False)
+    level: float
     """The number."""
 
     def value(self, step: int) -> float:
@@ -43,9 +43,9 @@ class Linear(Settings):
     """Held until `begin`, then a straight line until `end`, then held."""
 
     kind: Literal["linear"] = "linear"
-    initial: float = Field(allow_inf_nan=False)
+    initial: float
     """Value up to update `begin`."""
-    final: float = Field(allow_inf_nan=False)
+    final: float
     """Value from update `end` on."""
     begin: int = Field(0, ge=0)
     """Update at which the line starts."""
@@ -61,13 +61,13 @@ class Decay(Settings):
     """Multiplied by `factor` every so many updates, never below `floor`."""
 
     kind: Literal["decay"] = "decay"
-    start: float = Field(allow_inf_nan=False)
+    start: float
     """Value at update 0."""
     factor: float = Field(0.5, gt=0, le=1)
     """Multiplies the value each time."""
     every: int = Field(ge=1)
     """Updates between two multiplications."""
-    floor: float = Field(0.0, allow_inf_nan=False)
+    floor: float = 0.0
     """Lower bound."""
 
     def value(self, step: int) -> float:
@@ -79,9 +79,9 @@ class Tanh(Settings):
     """From 0 towards `limit`: limit · tanh(step / 2τ), the annealing of λ."""
 
     kind: Literal["tanh"] = "tanh"
-    limit: float = Field(allow_inf_nan=False)
+    limit: float
     """Value approached."""
-    tau: float = Field(gt=0, allow_inf_nan=False)
+    tau: float = Field(gt=0)
     """Time scale τ in updates; 76 % of the limit at 2τ."""
 
     def value(self, step: int) -> float:

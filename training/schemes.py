@@ -16,7 +16,7 @@ class EstimatorBase(Settings):
 
     discount: float = Field(0.9, ge=0, le=1)
     """gamma, per tick."""
-    reward_scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    reward_scale: float = Field(1.0, gt=0)
     """Divides raw rewards first; beta, penalties and what a KL costs are in scaled units too."""
 
 
@@ -70,7 +70,7 @@ class GrpoEstimator(EstimatorBase):
     """Divide by the group's deviation; False is Dr. GRPO."""
     deviation: Literal["sample", "population"] = "sample"
     """Over n - 1, as in TRL and verl, or over n."""
-    epsilon: float = Field(1e-4, ge=0, allow_inf_nan=False)
+    epsilon: float = Field(1e-4, ge=0)
     """Added to the deviation; TRL's value."""
 
 

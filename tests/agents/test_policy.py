@@ -438,6 +438,33 @@ def test_adapter_of_the_head_or_the_embedding_is_refused(targets: tuple[str, ...
         build({"ada": PolicySettings(weights=LoraWeights(targets=targets))})
 
 
+@pytest.mark.parametrize(
+    ("targets", "name"),
+    [
+        (("q_proj", "k_prj"), "k_prj"),
+        (("all-linear", "q_proj"), "all-linear"),
+        (("mlp",), "mlp"),
+        (("proj",), "proj"),
+        (("base_layer",), "base_layer"),
+    ],
+)
+def test_adapter_of_what_is_no_linear_layer_is_refused_with_the_layers_there_are(
+    targets: tuple[str, ...], name: str
+) -> None:
+    """Beside a name that fits PEFT would pass another one by in silence."""
+    wrong = PolicySettings(weights=LoraWeights(targets=targets))
+    with pytest.raises(
+        ValueError, match=rf"names '{name}', no linear layer.*some of \['down_proj', .*'v_proj'\]"
+    ):
+        build({"ada": LORA, "bo": wrong})
+
+
+def test_adapter_of_a_layer_by_its_whole_path_adapts_that_one_alone() -> None:
+    target = "model.layers.0.self_attn.q_proj"
+    _, policies = build({"ada": LORA, "bo": PolicySettings(weights=LoraWeights(targets=(target,)))})
+    assert len(policies["bo"].named_parameters()) == 2
+
+
 def test_reference_when_not_kept_is_refused_with_the_way_out() -> None:
     _, policies = build({"ada": LORA}, keep_reference=False)
     with pytest.raises(ValueError, match="keep_reference=True"), policies["ada"].reference():

@@ -157,6 +157,14 @@ def test_corpus_when_missing_empty_or_damaged_then_named(tmp_path: Path) -> None
         read_corpus(str(path))
 
 
+@pytest.mark.needs("bm25s")
+def test_bm25_when_no_passage_holds_a_word_then_the_corpus_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"contents": "..."}\n{"contents": ""}\n', encoding="utf-8")
+    with pytest.raises(RetrieverError, match=r"corpus '.*corpus\.jsonl' holds no word; expected letters"):
+        Bm25Retriever(Bm25Tool(corpus=str(path)))
+
+
 def test_bm25_when_its_library_is_missing_then_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

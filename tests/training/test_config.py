@@ -73,6 +73,26 @@ from coplay.training.stored_config import read_config
             10**5,
             "'update.num_threads' is 100000; input should be less than or equal to 1024",
         ),
+        (
+            "agents.model.hidden",
+            10**20,
+            "'agents.model.hidden' is 100000000000000000000; input should be less than or equal to 1000000",
+        ),
+        (
+            "agents.policies.shared.weights",
+            {"kind": "lora", "rank": 10**20},
+            "'agents.policies.shared.weights.rank' is 100000000000000000000; input should be less than or equal to",
+        ),
+        (
+            "game",
+            {"kind": "tasks", "score_range": [0.0, float("inf")]},
+            "'game.score_range.1' is inf; input should be a finite number",
+        ),
+        (
+            "objective.importance_cap",
+            float("inf"),
+            "'objective.importance_cap' is inf; input should be a finite",
+        ),
         ("agents.model.hidden", 4, "'agents.model.hidden' is 4; input should be greater than or equal to 8"),
         (
             "objective.entropy_mask_regex",
