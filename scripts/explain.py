@@ -65,7 +65,10 @@ def main(arguments: Sequence[str]) -> int:
     unknown = [word for word in words if word.startswith("--")]
     if unknown or len(words) != 3:
         got = f"{unknown[0]!r} is no flag" if unknown else f"{len(words)} words"
-        raise ConfigError(f"{got}; expected three words: coplay explain RUN EPISODE TURN [--json]")
+        raise ConfigError(
+            f"{got}; expected three words: coplay explain RUN EPISODE TURN [--json] (a credit under other settings is"
+            " told by coplay recredit)"
+        )
     folder = run_folder(words[0])
     from coplay.training.explain import explain_turn, find_episode, parse_turn
     from coplay.training.explain_texts import with_pieces

@@ -24,6 +24,7 @@ coplay train --resume DIR
 CONFIG is a TOML file or the name of a shipped configuration ({configs}; default {default}, or
 {other} with a --game.kind of its own, which may be module:Class of a module in this folder).
 --dry-run plays and trains one iteration in memory and shows one dialogue per seat, row lengths, memory and time.
+What is printed as it trains are running means, to which each update adds a tenth; metrics.jsonl has every update's own.
 A section's kind can be changed, e.g. --shaping.kind shared_reward; what both kinds have in common then stays, and its
 other fields start from their defaults.
 A field that may be None is set to it by null, e.g. --storage.keep null.

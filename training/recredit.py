@@ -175,10 +175,11 @@ def _penalty(stored: StoredIteration, config: RunConfig, table: TickTable) -> Te
     if wanted is None:
         return None
     if wanted != own:
-        whose = "none there" if own is None else "another one"
+        whose = "no KL in the rewards" if own is None else "another KL there"
         raise ConfigError(
-            f"'objective.kl.place' is 'reward' in the new settings, and the run had {whose}, so that this KL was not"
-            " measured when the iteration was played; expected the run's own 'objective.kl', or none in the rewards"
+            f"'objective.kl.place' is 'reward' in the new settings, and the run had {whose}, so that this one was not"
+            " measured when the iteration was played; expected the run's own 'objective.kl', or none in the rewards:"
+            " --objective.kl null, or --objective.kl.place loss"
         )
     penalty = torch.zeros_like(table.rewards)
     for row, key in enumerate(table.keys):

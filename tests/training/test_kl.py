@@ -317,9 +317,9 @@ def test_recredit_when_another_kl_lowers_rewards_then_refused_with_the_reason(tm
     stored = load_iteration(finished(tmp_path, {"objective.kl": PENALTY, "objective.largest_gap": None}))
     plain = load_iteration(finished(tmp_path / "plain", {}))
     other = KlSettings.model_validate(PENALTY | {"coefficient": 1.0})
-    for iteration, kl, had in ((stored, other, "another one"), (plain, other, "none there")):
+    for iteration, kl, had in ((stored, other, "another KL there"), (plain, other, "no KL in")):
         asked = iteration.config.objective.model_copy(update={"kl": kl})
-        with pytest.raises(ConfigError, match=rf"the run had {had}.* was not measured"):
+        with pytest.raises(ConfigError, match=rf"the run had {had}.* was not measured.* --objective.kl null"):
             recredit(iteration, iteration.config.model_copy(update={"objective": asked}))
     forgotten = {key: replace(row, penalty=None) for key, row in stored.known.items()}
     with pytest.raises(ConfigError, match="stored without what its KL took off rewards"):
