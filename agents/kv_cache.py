@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from coplay.agents.common_attention import Common
+from coplay.agents.reading import common_length
+
 Place = tuple["Block", int]
 """A row of a block."""
 
@@ -25,6 +28,8 @@ class Block:
         self.values: list[Tensor] = []
         """Per layer (rows, heads, capacity, width)."""
         self.capacity = 0
+        self.common: tuple[Common, ...] = ()
+        """Rows that are known to begin alike; `compare` finds out."""
         self._target: tuple[slice | Tensor, Tensor | None, int, int] = (slice(0), None, 0, 0)
 
     def __len__(self) -> int:
@@ -86,13 +91,35 @@ class Block:
                 store[places, :, columns] = new.transpose(1, 2)
         return held[0][:, :, :end], held[1][:, :, :end]
 
-    def select(self, rows: Sequence[int]) -> "Block":
-        """A block of copies of these rows, repeated if asked."""
-        return join([(self, row, len(self.tokens[row])) for row in rows], self.label)
+    def select(self, rows: Sequence[int], *, room: int = 0) -> "Block":
+        """A block of copies of these rows, repeated if asked, with room for so many tokens behind each."""
+        sources = [(self, row, len(self.tokens[row])) for row in rows]
+        return join(sources, self.label, columns=room + max(length for _, _, length in sources))
+
+    def compare(self) -> None:
+        """Find neighbours that begin alike, so that most cells are copies; what is read from now on changes nothing."""
+        found: list[Common] = []
+        for row, tokens in enumerate(self.tokens):
+            first, stop, length = found[-1] if found else (0, 0, 0)
+            shared = common_length(self.tokens[first], tokens[:length]) if found else 0
+            if shared and (stop - first) * shared >= (stop - first - 1) * length:
+                found[-1] = Common(first, stop + 1, shared)
+            else:
+                found.append(Common(row, row + 1, len(tokens)))
+        self.common = tuple([one for one in found if one.stop - one.first > 1])
+
+    def common_within(self, first: int, stop: int) -> tuple[Common, ...]:
+        """The same among some rows, counted from the first of them."""
+        clipped = [
+            Common(max(one.first, first) - first, min(one.stop, stop) - first, one.length)
+            for one in self.common
+        ]
+        return tuple([one for one in clipped if one.stop - one.first > 1])
 
     def copy_beginnings(self, copies: Sequence[tuple[int, int, int]]) -> None:
         """Let rows begin as others do: (row, source row, number of first tokens) each; sources are no targets."""
         groups: dict[tuple[int, int], list[int]] = {}
+        self.common = ()
         for row, source, length in copies:
             self.tokens[row] = self.tokens[source][:length]
             groups.setdefault((source, length), []).append(row)
@@ -135,8 +162,13 @@ def join(sources: Sequence[tuple[Block, int, int] | None], label: str, *, column
             whole = like.new_zeros(len(joined), like.shape[1], joined.capacity, like.shape[3])
             for block, start, rows in runs:
                 length = max(len(joined.tokens[start + offset]) for offset in range(len(rows)))
-                chosen = torch.tensor(rows, device=like.device)
-                part = getattr(block, name)[layer][:, :, :length].index_select(0, chosen)
+                held = getattr(block, name)[layer][:, :, :length]
+                alike = rows.count(rows[0]) == len(
+                    rows
+                )  # a prompt of a group is spread without a copy on the way
+                part = (
+                    held[rows[0]] if alike else held.index_select(0, torch.tensor(rows, device=like.device))
+                )
                 whole[start : start + len(rows), :, :length] = part
             getattr(joined, name).append(whole)
     return joined

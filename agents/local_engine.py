@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -173,7 +173,7 @@ class LocalEngine:
         names = [state.request.dialogue for state in active]
         read = self._reader.open(policy, names, [state.whole() for state in active])
         choose(policy, active, read.hidden)
-        home, seats = _own_rows(read, [not state.finish for state in active])
+        home, seats = _own_rows(read, active)
         if home is not read.block:
             for row in set(read.rows):
                 self._store.retire((read.block, row))
@@ -187,9 +187,11 @@ class LocalEngine:
     def _decode(self, policy: Policy, home: Block, seated: list[tuple[ReplyState, int]]) -> None:
         """Sample the rest of replies that have rows of their own in a block, working on copies of ever fewer rows."""
         work, origin = home, list(range(len(home)))
+        work.compare()
         while seated:
             if len(seated) <= COMPACT * len(work):
-                smaller = work.select([seat for _, seat in seated])
+                smaller = work.select([seat for _, seat in seated], room=_room(state for state, _ in seated))
+                smaller.compare()
                 if work is not home:
                     home.absorb(work, origin)
                 origin = [origin[seat] for _, seat in seated]
@@ -202,18 +204,33 @@ class LocalEngine:
             home.absorb(work, origin)
 
 
-def _own_rows(read: Read, going: Sequence[bool]) -> tuple[Block, list[int]]:
+def _room(states: Iterable[ReplyState]) -> int:
+    """Most tokens that any of some replies has to read yet, if it becomes as long as it may."""
+    return max(
+        [
+            state.request.max_new_tokens - len(state.ids) + len(state.pending)
+            for state in states
+            if not state.finish
+        ],
+        default=0,
+    )
+
+
+def _own_rows(read: Read, states: Sequence[ReplyState]) -> tuple[Block, list[int]]:
     """A block where every reply that goes on has a row of its own, and the row of each reply.
 
     Replies that end with their first token may share a row, also with one that goes on.
     """
+    going = [not state.finish for state in states]
     owners = [row for row, goes in zip(read.rows, going, strict=True) if goes]
     if len(set(owners)) == len(owners):
         return read.block, read.rows
     rest = sorted(set(read.rows) - set(owners))
-    block = read.block.select([*owners, *rest])
-    first = {row: place for place, row in reversed(list(enumerate([*owners, *rest])))}
-    own = iter(range(len(owners)))
+    order = sorted(range(len(owners)), key=owners.__getitem__)  # copies of a row lie side by side
+    sources = [*[owners[number] for number in order], *rest]
+    block = read.block.select(sources, room=_room(states))
+    first = {row: place for place, row in reversed(list(enumerate(sources)))}
+    own = iter(sorted(range(len(order)), key=order.__getitem__))
     return block, [next(own) if goes else first[row] for row, goes in zip(read.rows, going, strict=True)]
 
 

@@ -1,6 +1,6 @@
 """Trainable policies: a base model with one adapter, or a whole model; each with its frozen reference."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from torch.nn import functional
 from coplay.agents.adapters import fill
 from coplay.agents.base_model import BaseModel
 from coplay.agents.chat import ChatFormat
+from coplay.agents.common_attention import Common
 from coplay.agents.merged import Merged, merge
 from coplay.agents.runs import find_policy_folder
 from coplay.agents.settings import LoraWeights, PolicySettings, check_name
@@ -83,9 +84,17 @@ class Policy:
         """Last hidden states (B, T, H) under this policy's weights; see `Trunk.hidden`."""
         return self._network.trunk.hidden(input_ids, position_ids, attention_mask)
 
-    def extend(self, input_ids: Tensor, position_ids: Tensor, mask: Tensor, cache: Any) -> Tensor:
+    def extend(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        mask: Tensor,
+        cache: Any,
+        *,
+        common: Sequence[Common] = (),
+    ) -> Tensor:
         """Hidden states (B, Q, H) of new tokens after cached ones; see `Trunk.extend`."""
-        return self._network.trunk.extend(input_ids, position_ids, mask, cache)
+        return self._network.trunk.extend(input_ids, position_ids, mask, cache, common=common)
 
     def cache_bytes(self) -> int:
         """Memory that the keys and values of one token take."""

@@ -156,7 +156,8 @@ class Reader:
             positions = torch.tensor(starts, device=device)[:, None] + counted
             block.aim(target, positions, 0, max(starts) + width)
         mask = (torch.arange(max(starts) + width, device=device) <= positions[:, :, None])[:, None]
-        hidden = policy.extend(ids, positions, mask, block)
+        common = block.common_within(first, stop) if whole else ()
+        hidden = policy.extend(ids, positions, mask, block, common=common)
         for row, new in feeds.items():
             block.tokens[row].extend(new)
             self.tokens_read += len(new)

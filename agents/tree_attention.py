@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from coplay.agents.common_attention import Common, attention_in_pieces
 from coplay.agents.linear import available, product
 
 NAME = "coplay_tree"
@@ -85,16 +86,22 @@ def attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    dropout: float = 0.0,
     scaling: float | None = None,
     tree: TreeMask | None = None,
+    common: Sequence[Common] = (),
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: by blocks where `tree` is given, which then stands for the mask; else `sdpa`."""
+    """What transformers calls: by blocks where `tree` is given, which then stands for the mask; else `sdpa`.
+
+    Args:
+        common: rows whose first keys are alike, where it pays to read them once; the others by `sdpa`.
+    """
+    if common:
+        assert attention_mask is not None
+        tensors = (query, key, value, attention_mask)
+        return attention_in_pieces(module, *tensors, common, scaling, **kwargs), None
     if tree is None:
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     result: Tensor = _TreeAttention.apply(query, key, value, tree.blocks, scale)  # type: ignore[no-untyped-call]
     return result, None

@@ -1,17 +1,21 @@
 """One causal transformer without its head: positions, masks, caches, with one adapter (or none) applied."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from coplay.agents.adapters import SharedAdapters
+from coplay.agents.common_attention import Common
 from coplay.agents.tree_attention import TreeMask, causal
 from coplay.agents.tree_rows import read, reads_blocks, reads_trees
 
 WORTHWHILE = 4e7
 """Pairs of tokens that `sdpa` looks at in a row, times the width, below which blocks cost more than they save."""
+COPIES = 1 << 18
+"""Numbers in copies of a common beginning in one layer's keys above which it pays to read one of them."""
 
 
 class Trunk:
@@ -84,7 +88,15 @@ class Trunk:
         pairs = input_ids.shape[1] ** 2 / (2 if tree is None else 1)
         return pairs * self.width >= WORTHWHILE and not torch.is_autocast_enabled("cpu") and self.reads_blocks
 
-    def extend(self, input_ids: Tensor, position_ids: Tensor, mask: Tensor, cache: Any) -> Tensor:
+    def extend(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        mask: Tensor,
+        cache: Any,
+        *,
+        common: Sequence[Common] = (),
+    ) -> Tensor:
         """Hidden states (B, Q, H) of new tokens after those in `cache`, which takes up their keys and values.
 
         Args:
@@ -92,11 +104,15 @@ class Trunk:
             position_ids: (B or 1, Q).
             mask: (B or 1, 1, Q, K), True where a new token may see a cached or new one.
             cache: has `update(keys, values, layer) -> (keys, values)`.
+            common: rows whose first cached tokens are alike and seen by all of them.
         """
         self._activate()
         for layer in self._checkpointed:
             layer.training = False
         words = {self._cache_word: cache}
+        worth = [one for one in common if one.length * (one.stop - one.first) * self.width >= COPIES]
+        if worth and self.reads_blocks:
+            words["common"] = worth
         output = self.decoder(
             input_ids=input_ids, position_ids=position_ids, attention_mask=mask, use_cache=True, **words
         )

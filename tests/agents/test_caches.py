@@ -238,7 +238,7 @@ def test_failed_pass_leaves_no_token_in_the_cache(monkeypatch: pytest.MonkeyPatc
     engine = LocalEngine(policies)
     engine.sample_all([ask("d", tokens(20), trie=MOVES)])
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
