@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LINE = ("games", "agents", "rollout_tree", "training", "scripts")
 """Each package may import those before it."""
 WEIGHTS = (
-    "adapters base_model building critic kv_cache linear loading local_engine merged policy policy_strategies reader"
-    " replies sampling tabular tabular_decoder tree_attention tree_rows trunk weights"
+    "adapters base_model building common_attention critic kv_cache linear loading local_engine merged policy"
+    " policy_strategies reader replies sampling tabular tabular_decoder tree_attention tree_rows trunk weights"
 )
 TORCH_HALF = {f"coplay.agents.{name}" for name in WEIGHTS.split()}
 """The modules of `agents` that hold weights; the others, all games and all trees work without torch."""
