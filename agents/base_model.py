@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from coplay.agents.adapters import SharedAdapters, enable_checkpointing, forked_rng
 from coplay.agents.chat import ChatFormat
 from coplay.agents.embedded_tokenizer import embedded_tokenizer
 from coplay.agents.linear import speed_up
-from coplay.agents.settings import EmbeddedModel, FolderModel, LanguageModelSettings
+from coplay.agents.runs import parse_entrant, read_config
+from coplay.agents.settings import EmbeddedModel, FolderModel, LanguageModelSettings, ModelSettings
 from coplay.agents.tree_attention import read_by_blocks
 from coplay.games.chance import derive_seed
 
@@ -30,6 +32,8 @@ class BaseModel:
     digest: str
     """Of the tokenizer that ids belong to."""
     settings: LanguageModelSettings
+    seed: int
+    """Of the embedded model's weights."""
     adapters: SharedAdapters = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,6 +50,30 @@ class BaseModel:
         if self.checkpointing:
             enable_checkpointing(self.model, self.adapters.checkpoint_contexts)
         return name
+
+    def check_start(self, entrant: str) -> None:
+        """Refuse an adapter that a run learnt over another base, where it would be other behaviour.
+
+        Of a model in a folder only the shapes can be held against each other, as adapters are filled.
+
+        Raises:
+            ValueError: if the embedded models differ, or only one of both is one.
+        """
+        theirs = read_config(parse_entrant(entrant)[0])
+        model: ModelSettings = TypeAdapter(ModelSettings).validate_python(theirs["agents"]["model"])
+        if isinstance(model, EmbeddedModel) and isinstance(self.settings, EmbeddedModel):
+            model = model.model_copy(
+                update={"max_positions": self.settings.max_positions}
+            )  # makes no weights
+            if theirs["seed"] == self.seed and model == self.settings:
+                return
+        elif type(model) is type(self.settings):
+            return
+        raise ValueError(
+            f"the adapter of {entrant!r} was learnt over the base model {_told(model, theirs['seed'])}, and this run's"
+            f" is {_told(self.settings, self.seed)}; expected the same 'agents.model' and, of the embedded model, the"
+            " same 'seed', from which its weights are drawn"
+        )
 
     def copy_model(self) -> Any:
         """A copy of the bare base with weights of its own, without adapters."""
@@ -83,7 +111,16 @@ def load_base(settings: LanguageModelSettings, *, seed: int) -> BaseModel:
         max_positions=getattr(model.config, "max_position_embeddings", None),
     )
     _check_together(model, tokenizer)
-    return BaseModel(model=model, tokenizer=tokenizer, chat=chat, digest=chat.digest, settings=settings)
+    return BaseModel(
+        model=model, tokenizer=tokenizer, chat=chat, digest=chat.digest, settings=settings, seed=seed
+    )
+
+
+def _told(model: ModelSettings, seed: int) -> str:
+    if not isinstance(model, EmbeddedModel):
+        return repr(model.path if isinstance(model, FolderModel) else model.kind)
+    shape = ", ".join(f"{name} {value}" for name, value in model if name not in ("kind", "max_positions"))
+    return f"'embedded' of seed {seed} ({shape})"
 
 
 def embedded_config(settings: EmbeddedModel, vocabulary: int) -> LlamaConfig:

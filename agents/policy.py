@@ -192,7 +192,7 @@ def build_policies(
         keep_reference: let policies that are trained keep what they start as, for a KL term.
 
     Raises:
-        ValueError: if a name or a start is no good, or weights do not fit.
+        ValueError: if a name or a start is no good, weights do not fit, or an adapter was learnt over another base.
     """
     policies: dict[str, Policy] = {}
     for name, chosen in settings.items():
@@ -203,6 +203,8 @@ def build_policies(
         else:
             weights = WholeWeights(base)
         if chosen.start is not None:
+            if isinstance(weights, AdapterWeights):
+                base.check_start(chosen.start)
             fill(weights.tensors(), weights.read(find_policy_folder(chosen.start)), whose=f"policy {name!r}")
         keeps = keep_reference and chosen.trained  # of a frozen one it would be a second copy
         reference = weights.reference(started=chosen.start is not None) if keeps else None

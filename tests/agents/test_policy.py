@@ -408,9 +408,8 @@ def test_reference_of_a_policy_that_started_elsewhere_is_that_start(
     first["ada"].save(folder / "policies" / "ada")
     (folder / "COMPLETE").touch()
     policies = {"ada": kind.model_dump()}
-    (tmp_path / "config.json").write_text(
-        json.dumps({"agents": {"policies": policies, "seats": {"alice": "ada"}}})
-    )
+    agents = {"model": SMALL.model_dump(), "policies": policies, "seats": {"alice": "ada"}}
+    (tmp_path / "config.json").write_text(json.dumps({"seed": 0, "agents": agents}))
     started = kind.model_copy(update={"start": f"{tmp_path}@4:alice"})
     base, second = build({"bo": started, "cy": LORA})
     with second["bo"].reference():

@@ -331,6 +331,29 @@ def test_start_when_in_the_folder_to_be_overwritten_then_refused(tmp_path: Path)
     assert new_run(tiny_config(tmp_path, {**start, "name": "next"})).folder.name == "next"
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"seed": 4},
+            r"'embedded' of seed 3 \(hidden 16, .*, and this run's is 'embedded' of seed 4 \(hidden 16",
+        ),
+        ({"agents.model.num_heads": 1}, "num_heads 2.*num_heads 1"),
+    ],
+)
+def test_start_of_an_adapter_when_its_base_was_another_then_refused(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    """Its tensors would fit, and say something else there."""
+    run = tiny_run(tmp_path, {"update.num_updates": 1, "agents.policies": {"ada": {"weights": LORA}}})
+    train(run, silent)
+    start = {"name": "next", "agents.policies": {"bo": {"weights": LORA, "start": f"{run.folder}"}}}
+    with pytest.raises(ValueError, match=f"adapter of .*tiny@1:ada' was learnt over .*{told}"):
+        new_run(tiny_config(tmp_path, start | changes))
+    assert not (tmp_path / "next").exists()
+    assert new_run(tiny_config(tmp_path, start | {"agents.model.max_positions": 512})).folder.exists()
+
+
 def test_checkpoints_when_copies_of_other_names_lie_beside_then_not_seen(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, state(4), policies={}, critic=None, optimizers={})
     for name in ("7", "²", "000004 copy", "latest", "0000009"):
