@@ -143,7 +143,7 @@ def parse_entrant(text: str) -> tuple[str, Iteration, str | None]:
     run, at, iteration = rest.rpartition("@")
     if not at:
         run, iteration = rest, ""
-    if at and iteration != BEST and not iteration.isdigit():
+    if at and iteration != BEST and not iteration.isdecimal():
         raise ValueError(
             f"{text!r} names iteration {iteration!r}; expected RUN[@iteration][:player], 'pd@50:bo' or 'pd@best'"
         )

@@ -70,9 +70,20 @@ def explain(error: ValidationError, model: type[BaseModel], *, prefix: str = "")
         expected = [part.strip("'\" ") for part in str(finding["ctx"]["expected_tags"]).split(",")]
         hint = nearest(tag, expected) or _kind_elsewhere(tag, model)
         return f"{shown}.kind is {tag!r}; expected one of {', '.join(map(repr, expected))}{hint}"
+    if finding["type"] in ("model_attributes_type", "model_type", "dict_type"):
+        return f"{shown!r} is {finding['input']!r}; expected {_table_or_number(place)}"
     if finding["type"] == "missing":
         return f"{shown!r} is missing; it has no default and must be given"
     return f"{shown!r} is {finding['input']!r}; {message[0].lower()}{message[1:]}{_literal_hint(finding)}"
+
+
+def _table_or_number(place: "_Place") -> str:
+    """What a section may be: one that can be constant may be a number too."""
+    fields = [v.model_fields[place.path[-1]] for v in place.variants if place.path[-1] in v.model_fields]
+    variants = [found for field in fields for found in model_variants(field.annotation)]
+    kinds = [repr(v.model_fields["kind"].default) for v in variants if "kind" in v.model_fields]
+    table = f"a table with a kind of {', '.join(dict.fromkeys(kinds))}" if kinds else "a table"
+    return f"a number, or {table}" if "'constant'" in kinds else table
 
 
 def _literal_hint(finding: Mapping[str, Any]) -> str:

@@ -123,3 +123,5 @@ def test_entrant_splits_into_run_iteration_and_player(
 def test_entrant_with_an_iteration_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="names iteration 'x'"):
         parse_entrant("pd@x:alice")
+    with pytest.raises(ValueError, match="names iteration '²'"):
+        parse_entrant("pd@²:alice")

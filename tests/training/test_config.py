@@ -67,6 +67,17 @@ from coplay.training.stored_config import read_config
             {"kind": "lin", "level": 1.0},
             "expected one of 'constant', 'linear', 'decay', 'tanh'; did you mean 'linear'?",
         ),
+        (
+            "update.lr",
+            "fast",
+            "'update.lr' is 'fast'; expected a number, or a table with a kind of 'constant', 'linear', 'decay', 'tanh'",
+        ),
+        ("agents.policies", [], "'agents.policies' is []; expected a table"),
+        (
+            "agents.policies.shared.weights",
+            7,
+            "'agents.policies.shared.weights' is 7; expected a table with a kind of 'lora', 'full'",
+        ),
         ("update.num_updates", 0, "'update.num_updates' is 0; input should be greater than or equal to 1"),
         (
             "update.num_threads",
