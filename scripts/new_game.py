@@ -28,7 +28,16 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from coplay.games import (
-    Action, Chance, Choice, Game, GameSpec, Malformed, MalformedRule, Observation, StepOutcome, register_game
+    Action,
+    Chance,
+    Choice,
+    Game,
+    GameSpec,
+    Malformed,
+    MalformedRule,
+    Observation,
+    StepOutcome,
+    register_game,
 )
 from coplay.games.parameters import RoundsParameters, join_names
 
@@ -68,8 +77,14 @@ class CLASS(Game[CLASSState]):
             retries=parameters.retries, penalty=parameters.penalty, consequence="counts as the move 'fold'"
         )
         self._spec = GameSpec(
-            players=self._players, max_steps=parameters.num_rounds, has_chance=True, has_rounds=False,
-            zero_sum=False, symmetric=True, reward_range=(-1.0, 2.0), malformed_rule=rule,
+            players=self._players,
+            max_steps=parameters.num_rounds,
+            has_chance=True,
+            has_rounds=False,
+            zero_sum=False,
+            symmetric=True,
+            reward_range=(-1.0, 2.0),
+            malformed_rule=rule,
         )
 
     @property
