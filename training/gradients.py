@@ -17,6 +17,7 @@ from coplay.training.passes import reading_of
 from coplay.training.recredit import StoredIteration, recredit, trained_labels
 from coplay.training.references import read_references
 from coplay.training.run import Run
+from coplay.training.starts import check_starts
 from coplay.training.trainer import Credit
 from coplay.training.updates import StepPlan, policy_step
 
@@ -45,7 +46,7 @@ def sampling_run(stored: StoredIteration, folder: Path, *, with_reference: bool)
         with_reference: keep the reference policy, which a KL term needs.
 
     Raises:
-        ConfigError: if those weights are not kept.
+        ConfigError: if those weights are not kept, or starts are others now.
     """
     config, number = stored.config, stored.number
     if number not in (able := iterations_with_weights(folder)):
@@ -58,7 +59,9 @@ def sampling_run(stored: StoredIteration, folder: Path, *, with_reference: bool)
     if with_reference and not objective.needs_reference:
         kl = (objective.kl or KlSettings()).model_copy(update={"against": "reference"})
         objective = objective.model_copy(update={"kl": kl})
-    run = Run(config.model_copy(update={"objective": objective}), folder=folder)
+    config = config.model_copy(update={"objective": objective})
+    check_starts(folder, config, afresh=not number)
+    run = Run(config, folder=folder)
     if number:
         run.restore(number)
     played = {label for tree in stored.trees for label in tree.seats.values()}

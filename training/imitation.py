@@ -20,6 +20,7 @@ from coplay.training.metrics import prefixed
 from coplay.training.passes import reading_of
 from coplay.training.record import evaluate_run
 from coplay.training.run import Run, build_run, make_folder
+from coplay.training.starts import check_starts
 from coplay.training.stored_config import IMITATION_FILE, read_imitation_config
 from coplay.training.timing import Clock, NumTokens
 
@@ -178,7 +179,7 @@ def resume_imitation(folder: Path) -> Imitation:
     """Build an imitation from its folder and restore the newest whole checkpoint (none: it starts again).
 
     Raises:
-        ConfigError: if the folder holds no imitation, or its sources hold other dialogues than before.
+        ConfigError: if the folder holds no imitation, or its sources or starts hold others than before.
     """
     config = read_imitation_config(folder)
     demonstrations = gather(config)
@@ -188,7 +189,9 @@ def resume_imitation(folder: Path) -> Imitation:
             f"the sources of '{folder}' hold other dialogues than when it began (digest {demonstrations.digest},"
             f" before {before}); expected the same: put them back, or begin a new imitation"
         )
-    run = Run(config.run(num_steps=1), folder=folder)
+    settings = config.run(num_steps=1)
+    check_starts(folder, settings, afresh=not complete_checkpoints(folder))
+    run = Run(settings, folder=folder)
     check_data(folder, run.data)
     imitation = prepare(config, run, demonstrations)
     found = complete_checkpoints(folder)

@@ -41,6 +41,7 @@ from coplay.training.mixtures import Exam
 from coplay.training.reward_model import RewardModel
 from coplay.training.schemes import critic_learning
 from coplay.training.seats import check_tools
+from coplay.training.starts import STARTS, check_starts, start_digests
 from coplay.training.stored_config import CONFIG_FILE, IMITATION_FILE, read_config
 from coplay.training.trainer import Trainer
 
@@ -221,7 +222,10 @@ def make_folder(run: Run, files: Mapping[str, object] | None = None) -> None:
     resolved = config.model_copy(
         update={"agents": config.agents.model_copy(update={"seats": config.seats()})}
     )
-    told = {**environment(), "data": data_record(run.data)} if run.data else environment()
+    told = environment()
+    for part, found in (("data", data_record(run.data)), (STARTS, start_digests(config))):
+        if found:
+            told[part] = found
     (folder / "environment.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     (folder / CONFIG_FILE).write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
@@ -241,14 +245,17 @@ def resume_run(folder: Path) -> Run:
     """Build a run from its folder and restore the newest whole checkpoint (none: it starts again).
 
     Raises:
-        ConfigError: if the folder is no run folder or that of an imitation, or tasks it began with are others now.
+        ConfigError: if the folder is no run folder or that of an imitation, or tasks or starts
+            that it began with are others now.
     """
     if (folder / IMITATION_FILE).is_file():
         raise ConfigError(
             f"'{folder}' was made by coplay imitate; expected coplay imitate --resume {folder} to go on with it, or a"
             f" new run that starts from it (--agents.policies.NAME.start {folder})"
         )
-    run = Run(read_config(folder), folder=folder)
+    config = read_config(folder)
+    check_starts(folder, config, afresh=not complete_checkpoints(folder))
+    run = Run(config, folder=folder)
     check_data(folder, run.data)
     found = complete_checkpoints(folder)
     if found:

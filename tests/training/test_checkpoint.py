@@ -354,6 +354,32 @@ def test_start_of_an_adapter_when_its_base_was_another_then_refused(
     assert new_run(tiny_config(tmp_path, start | {"agents.model.max_positions": 512})).folder.exists()
 
 
+def test_start_when_trained_anew_before_a_run_goes_on_then_refused_where_it_is_the_reference(
+    tmp_path: Path,
+) -> None:
+    """The KL would be to another policy from there on."""
+    first: dict[str, Any] = {"update.num_updates": 1, "agents.policies": {"ada": {"weights": LORA}}}
+    run = tiny_run(tmp_path, first)
+    train(run, silent)
+    start = {"agents.policies": {"bo": {"weights": LORA, "start": str(run.folder)}}}
+    kl = {"objective.kl": {"coefficient": 0.1}}
+    held, free, fresh = (
+        tiny_run(tmp_path, {**start, **changes})
+        for changes in ({"name": "held", **kl}, {"name": "free"}, {"name": "fresh"})
+    )
+    for one in (held, free):
+        one.save()
+    for one in (held, free, fresh):
+        resume_run(one.folder)
+    train(new_run(tiny_config(tmp_path, {**first, "update.lr": 0.5}), overwrite=True), silent)
+    for one in (held, fresh):
+        with pytest.raises(
+            ConfigError, match=r"'bo' .* started from '.*tiny@1:ada', where other weights lie now"
+        ):
+            resume_run(one.folder)
+    resume_run(free.folder)
+
+
 def test_checkpoints_when_copies_of_other_names_lie_beside_then_not_seen(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, state(4), policies={}, critic=None, optimizers={})
     for name in ("7", "²", "000004 copy", "latest", "0000009"):
