@@ -28,9 +28,19 @@ class Checkpoint:
     folder: Path
 
     def version(self, name: str) -> int:
-        """How often a policy had been updated."""
-        state = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
-        return int(state["policy_versions"].get(name, self.iteration))
+        """How often a policy had been updated.
+
+        Raises:
+            ValueError: if the checkpoint's state is damaged.
+        """
+        path = self.folder / "state.json"
+        versions = read_object(path).get("policy_versions")
+        version = versions.get(name, self.iteration) if isinstance(versions, dict) else None
+        if not isinstance(version, int):
+            raise ValueError(
+                f"'{path}' is damaged: it has no version of policy {name!r}; use another checkpoint"
+            )
+        return version
 
     def policy(self, name: str) -> Path:
         """The folder of a policy's weights.

@@ -118,7 +118,7 @@ def read_state(folder: Path) -> LoopState:
     if not (folder / COMPLETE).is_file():
         raise CheckpointError(f"{folder} is no complete checkpoint (it holds no {COMPLETE}); use another one")
     try:
-        state = LoopState.model_validate_json((folder / "state.json").read_text(encoding="utf-8"))
+        state = LoopState.model_validate_json((folder / "state.json").read_bytes())
     except ValidationError as error:
         finding = error.errors(include_url=False)[0]
         where = ".".join(map(str, finding["loc"])) or "state.json"

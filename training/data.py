@@ -1,16 +1,18 @@
 """What games and tools were made from files: told in dry run and metrics, and the same when a run goes on (law 8)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coplay.games import GameData, Mixture
+from coplay.training.environment import recorded
 from coplay.training.messages import ConfigError
 from coplay.training.mixtures import Exam
 
 HELD_OUT = "held_out"
+DATA = "data"
+"""Where a run's `environment.json` keeps what was read."""
 
 
 def read_data(mixture: Mixture, exams: Sequence[Exam], tools: Mapping[str, GameData]) -> dict[str, GameData]:
@@ -70,10 +72,9 @@ def check_data(folder: Path, data: Mapping[str, GameData]) -> None:
     """
     if not data:
         return
-    path = folder / "environment.json"
-    recorded = json.loads(path.read_text(encoding="utf-8")).get("data", {}) if path.is_file() else {}
+    known = recorded(folder, DATA)
     for label, found in data.items():
-        before = recorded.get(label, {}).get("digest")
+        before = known.get(label, {}).get("digest")
         if before != found.digest:
             raise ConfigError(
                 f"'{found.name}' ({label}) has the digest {found.digest}, but run '{folder}' began with {before}: a"

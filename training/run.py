@@ -31,8 +31,8 @@ from coplay.training.checkpoint import (
     save_checkpoint,
 )
 from coplay.training.config import RunConfig
-from coplay.training.data import check_data, data_record, read_data
-from coplay.training.environment import environment
+from coplay.training.data import DATA, check_data, data_record, read_data
+from coplay.training.environment import ENVIRONMENT_FILE, environment
 from coplay.training.estimators import CriticNotApplicableError
 from coplay.training.lock import sole_writer
 from coplay.training.messages import ConfigError
@@ -223,10 +223,10 @@ def make_folder(run: Run, files: Mapping[str, object] | None = None) -> None:
         update={"agents": config.agents.model_copy(update={"seats": config.seats()})}
     )
     told = environment()
-    for part, found in (("data", data_record(run.data)), (STARTS, start_digests(config))):
+    for part, found in ((DATA, data_record(run.data)), (STARTS, start_digests(config))):
         if found:
             told[part] = found
-    (folder / "environment.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    (folder / ENVIRONMENT_FILE).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     (folder / CONFIG_FILE).write_text(resolved.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 

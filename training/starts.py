@@ -1,11 +1,11 @@
 """Which weights policies started from: a run that goes on must find its references the same (law 8)."""
 
 import hashlib
-import json
 from pathlib import Path
 
 from coplay.agents.runs import find_policy_folder
 from coplay.training.config import RunConfig
+from coplay.training.environment import recorded
 from coplay.training.messages import ConfigError
 
 STARTS = "starts"
@@ -37,14 +37,13 @@ def check_starts(folder: Path, config: RunConfig, *, afresh: bool) -> None:
     Raises:
         ConfigError: if so.
     """
-    path = folder / "environment.json"
-    recorded = json.loads(path.read_text(encoding="utf-8")).get(STARTS, {}) if path.is_file() else {}
-    if not recorded or not (afresh or config.objective.needs_reference):
+    before = recorded(folder, STARTS)
+    if not before or not (afresh or config.objective.needs_reference):
         return
     for name, digest in start_digests(config).items():
-        if recorded.get(name) != digest:
+        if before.get(name) != digest:
             raise ConfigError(
                 f"policy {name!r} of run '{folder}' started from {config.agents.policies[name].start!r}, where other"
-                f" weights lie now (digest {digest}, before {recorded.get(name)}); expected the same: put them back, or"
+                f" weights lie now (digest {digest}, before {before.get(name)}); expected the same: put them back, or"
                 " start a new run"
             )

@@ -12,6 +12,7 @@ import torch
 from run_fakes import FULL, LORA, play_iteration, tiny_config, tiny_run
 from safetensors.torch import load_file, save_file
 
+from coplay.agents.loading import load_agent
 from coplay.agents.runs import read_config as read_run
 from coplay.rollout_tree import read_rollouts
 from coplay.training.checkpoint import (
@@ -386,6 +387,27 @@ def test_checkpoints_when_copies_of_other_names_lie_beside_then_not_seen(tmp_pat
         (tmp_path / "checkpoints" / name).mkdir()
         (tmp_path / "checkpoints" / name / COMPLETE).write_text("")
     assert complete_checkpoints(tmp_path) == [4]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"starts": 3}'])
+def test_environment_when_damaged_then_the_file_is_named(tmp_path: Path, content: bytes) -> None:
+    run = tiny_run(tmp_path)
+    (run.folder / "environment.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"'.*environment\.json'"):
+        resume_run(run.folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"policy_versions": {"shared": "x"}}'])
+def test_state_when_damaged_then_the_file_is_named_on_loading_an_agent_and_on_resume(
+    tmp_path: Path, content: bytes
+) -> None:
+    run = tiny_run(tmp_path)
+    run.save()
+    (checkpoint_path(run.folder, 0) / "state.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"'.*state\.json'"):
+        load_agent(run.folder, "Ada")
+    with pytest.raises(CheckpointError, match=r"state\.json cannot be read"):
+        resume_run(run.folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"name": "\xeb"}'])
