@@ -33,7 +33,7 @@ from coplay.training.schemes import (
     ShapingSettings,
     critic_learning,
 )
-from coplay.training.seats import check_anchors, check_policy_names, check_seats
+from coplay.training.seats import check_anchors, check_held, check_policy_names, check_seats
 from coplay.training.tabular import check_table_run, check_tables
 
 
@@ -236,14 +236,7 @@ class RunConfig(Settings):
             check_seats(agents.seats, policies=agents.policies, players=game.spec.players, game=kind)
         check_anchors(self.evaluate.anchors, games=kinds)
         check_best(self.evaluate, [exam.name for exam in self.exams()])
-        if not any(
-            self.agents.policies[name].trained
-            for name in self.seats().values()
-            if name in self.agents.policies
-        ):
-            raise ConfigError(
-                "no seat is held by a trained policy; give one to 'agents.seats' or drop that section"
-            )
+        check_held(self.seats(), trained=[name for name, policy in agents.policies.items() if policy.trained])
         return self
 
     @model_validator(mode="after")

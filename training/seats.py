@@ -49,6 +49,21 @@ def check_seats(
             check_plays(agent, game, f"{where}.{player}")
 
 
+def check_held(seats: Mapping[str, str], *, trained: Sequence[str]) -> None:
+    """Refuse a run in which a policy that is to be trained sits nowhere, or none is to be."""
+    if not set(trained) & set(seats.values()):
+        raise ConfigError(
+            "no seat is held by a trained policy; give one to 'agents.seats' or drop that section"
+        )
+    for name in trained:
+        if name not in seats.values():
+            held = ", ".join(f"{player} = {agent!r}" for player, agent in seats.items())
+            raise ConfigError(
+                f"policy {name!r} of 'agents.policies' is to be trained and holds no seat ({held}); expected it in"
+                f" 'agents.seats', or 'agents.policies.{name}.trained' = false"
+            )
+
+
 def check_anchors(anchors: Iterable[str], *, games: Sequence[str]) -> None:
     """Refuse anchors that are no scripted agents or can play none of the games."""
     for anchor in anchors:

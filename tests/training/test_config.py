@@ -153,6 +153,14 @@ def test_run_when_nobody_learns_then_refused() -> None:
             check_settings(tiny_settings(changes=changes))
 
 
+def test_policy_when_it_is_to_be_trained_and_sits_nowhere_then_refused_by_name() -> None:
+    two = {"agents.policies": {"one": {}, "other": {}}}
+    with pytest.raises(ConfigError, match=r"policy 'other' .* holds no seat \(Ada = 'one', Bo = 'one'\)"):
+        check_settings(tiny_settings(changes=two))
+    check_settings(tiny_settings(changes=two | {"agents.seats": {"Bo": "other"}}))
+    check_settings(tiny_settings(changes={"agents.policies": {"one": {}, "other": {"trained": False}}}))
+
+
 def test_kind_when_left_out_then_the_defaults() -> None:
     changes = {
         "agents.model": {"hidden": 32},
