@@ -5,7 +5,7 @@ padding and dead tokens stand behind every real one, and rows of unequal length 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -143,35 +143,47 @@ class Block:
 def join(sources: Sequence[tuple[Block, int, int] | None], label: str, *, columns: int = 0) -> Block:
     """A block whose rows begin as rows of others: (block, row, number of first tokens) each; None begins empty."""
     joined = Block(label, len(sources))
-    runs: list[tuple[Block, int, list[int]]] = []
     for place, source in enumerate(sources):
-        if source is None:
-            continue
-        block, row, length = source
-        joined.tokens[place] = block.tokens[row][:length]
-        if block.keys:
-            if runs and runs[-1][0] is block and runs[-1][1] + len(runs[-1][2]) == place:
-                runs[-1][2].append(row)
-            else:
-                runs.append((block, place, [row]))
+        if source is not None:
+            joined.tokens[place] = source[0].tokens[source[1]][: source[2]]
     joined.reserve(max([columns, *(len(tokens) for tokens in joined.tokens)]))
-    if not runs:
+    runs = _runs(sources)
+    held = next((run.block for run in runs if run.block is not None), None)
+    if held is None:
         return joined
     for name in ("keys", "values"):
-        for layer, like in enumerate(getattr(runs[0][0], name)):
-            whole = like.new_zeros(len(joined), like.shape[1], joined.capacity, like.shape[3])
+        for layer, like in enumerate(getattr(held, name)):
+            whole = like.new_empty(len(joined), like.shape[1], joined.capacity, like.shape[3])
             for block, start, rows in runs:
-                length = max(len(joined.tokens[start + offset]) for offset in range(len(rows)))
-                held = getattr(block, name)[layer][:, :, :length]
-                alike = rows.count(rows[0]) == len(
-                    rows
-                )  # a prompt of a group is spread without a copy on the way
-                part = (
-                    held[rows[0]] if alike else held.index_select(0, torch.tensor(rows, device=like.device))
-                )
-                whole[start : start + len(rows), :, :length] = part
+                part = whole[start : start + len(rows)]
+                length = max(map(len, joined.tokens[start : start + len(rows)])) if block is not None else 0
+                if block is not None:
+                    begun = getattr(block, name)[layer][:, :, :length]
+                    part[:, :, :length] = begun[rows[0] if len(set(rows)) == 1 else rows]
+                part[:, :, length:] = 0  # nobody sees what is there, but it must be finite
             getattr(joined, name).append(whole)
     return joined
+
+
+class _Run(NamedTuple):
+    """Neighbouring rows that begin as rows of one block: all as the same one, which is then spread, or as others."""
+
+    block: Block | None
+    """None: empty rows."""
+    start: int
+    rows: list[int]
+
+
+def _runs(sources: Sequence[tuple[Block, int, int] | None]) -> list[_Run]:
+    found: list[_Run] = []
+    for place, source in enumerate(sources):
+        block, row = (None, 0) if source is None or not source[0].keys else source[:2]
+        rows = found[-1].rows if found and found[-1].block is block else []
+        if len(rows) == 1 or (rows and (rows[0] == rows[1]) == (rows[-1] == row)):
+            rows.append(row)
+        else:
+            found.append(_Run(block, place, [row]))
+    return found
 
 
 class Store:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coplay.agents.base_model import load_base
 from coplay.agents.constraint import build_trie
 from coplay.agents.engine import Sample, SampleRequest
-from coplay.agents.kv_cache import Block, Store
+from coplay.agents.kv_cache import Block, Store, join
 from coplay.agents.linear import Linear, available
 from coplay.agents.local_engine import LocalEngine
 from coplay.agents.policy import Policy, build_policies
@@ -336,3 +336,28 @@ def test_rows_taken_over_whole_are_given_up() -> None:
     assert store.find("a", "ada@0", (1, 2, 3)) is None
     store.retire((block, 1))
     assert store.cells == 0
+
+
+@given(
+    st.lists(
+        st.none() | st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 4)), min_size=1, max_size=9
+    )
+)
+def test_rows_when_joined_in_any_order_then_each_begins_as_its_own_source(
+    sources: list[tuple[int, int, int] | None],
+) -> None:
+    """Spread rows, listed ones, some more than once, empty ones, and a block that has read nothing."""
+    blocks = [Block("ada@0", 3), Block("ada@0", 3)]
+    for number, block in enumerate(blocks):
+        block.tokens = [[100 * number + 10 * row + place for place in range(4)] for row in range(3)]
+        block.reserve(4)
+        cells = torch.tensor(block.tokens).float()[:, None, :, None].expand(3, 2, 4, 5)
+        block.keys, block.values = [cells.clone(), cells + 1], [cells + 2]
+    chosen = [None if one is None else (blocks[one[0]], one[1], one[2]) for one in sources]
+    joined = join(chosen, "ada@0", columns=7)
+    for row, source in enumerate(chosen):
+        tokens = [] if source is None else source[0].tokens[source[1]][: source[2]]
+        assert joined.tokens[row] == tokens
+        for more, tensor in zip((0, 1, 2), (*joined.keys, *joined.values), strict=False):
+            assert tensor[row, :, : len(tokens)].eq(torch.tensor(tokens)[:, None] + more).all()
+            assert tensor.isfinite().all()
