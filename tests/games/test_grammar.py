@@ -343,7 +343,7 @@ def test_free_text_when_too_long_then_malformed_and_the_content_is_kept() -> Non
     ],
 )
 def test_parse_when_text_is_hostile_then_linear_time(hostile: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for grammar in (
         Choice(("A", "B"), "x"),
         Choice(("A", "B")),
@@ -353,7 +353,7 @@ def test_parse_when_text_is_hostile_then_linear_time(hostile: str) -> None:
         TALK,
     ):
         grammar.parse(hostile)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
 
 
 @pytest.mark.parametrize(

@@ -381,13 +381,13 @@ def test_ten_thousand_rounds_when_played_then_linear_time_and_constant_state() -
     game = make_game("iterated_matrix", num_rounds=10_000, wording="terse")
     state = game.initial_state(Chance(0))
     size = len(str(game.encode(state)))
-    start = time.perf_counter()
+    start = time.process_time()
     for step in range(10_000):
         for player in game.to_move(state):
             game.observe(state, player)
         state, outcome = game.step(state, moves(game, Ada="A", Bo="B"), Chance(0, step + 1))
     assert outcome.terminated
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     assert len(str(game.encode(state))) < size + 20
 
 
