@@ -62,9 +62,8 @@ class BaseModel:
         theirs = read_config(parse_entrant(entrant)[0])
         model: ModelSettings = TypeAdapter(ModelSettings).validate_python(theirs["agents"]["model"])
         if isinstance(model, EmbeddedModel) and isinstance(self.settings, EmbeddedModel):
-            model = model.model_copy(
-                update={"max_positions": self.settings.max_positions}
-            )  # makes no weights
+            # positions make no weights
+            model = model.model_copy(update={"max_positions": self.settings.max_positions})
             if theirs["seed"] == self.seed and model == self.settings:
                 return
         elif type(model) is type(self.settings):

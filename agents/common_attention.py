@@ -29,23 +29,23 @@ def attention_in_pieces(
     value: Tensor,
     mask: Tensor,
     common: Sequence[Common],
-    scaling: float | None,
+    scale: float,
     **kwargs: Any,
 ) -> Tensor:
     """Attention (B, Q, H, D): rows that begin alike together, and those between them together, by `sdpa`.
 
     Args:
         common: ascending.
+        scale: of the scores.
     """
     mask = mask.expand(len(query), *mask.shape[1:])
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     found = []
     for first, stop, length in _pieces(common, len(query)):
         q, k, v, seen = (one[first:stop] for one in (query, key, value, mask))
         if length:
             found.append(attention_over_common(q, k, v, seen, length, scale))
         else:
-            found.append(sdpa_attention_forward(module, q, k, v, seen, scaling=scaling, **kwargs)[0])
+            found.append(sdpa_attention_forward(module, q, k, v, seen, scaling=scale, **kwargs)[0])
     return torch.cat(found)
 
 

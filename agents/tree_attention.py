@@ -96,13 +96,13 @@ def attention(
     Args:
         common: rows whose first keys are alike, where it pays to read them once; the others by `sdpa`.
     """
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if common:
         assert attention_mask is not None
         tensors = (query, key, value, attention_mask)
-        return attention_in_pieces(module, *tensors, common, scaling, **kwargs), None
+        return attention_in_pieces(module, *tensors, common, scale, **kwargs), None
     if tree is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     result: Tensor = _TreeAttention.apply(query, key, value, tree.blocks, scale)  # type: ignore[no-untyped-call]
     return result, None
 

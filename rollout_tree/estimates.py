@@ -71,9 +71,8 @@ def read_estimates(run_dir: str | os.PathLike[str], iteration: int | None = None
 def _read(paths: Sequence[Path]) -> Iterator[EstimateRow]:
     for path in paths:
         for key, columns in grouped(read_part(path), _KEY):
-            unknown = [None] * len(
-                columns["tick"]
-            )  # of files that were written before there was such a column
+            # files that were written before there was such a column
+            unknown = [None] * len(columns["tick"])
             value, mean, count, penalty = (
                 np.array([np.nan if x is None else x for x in columns.get(name, unknown)], dtype=np.float64)
                 for name in ("value", "running_mean", "running_count", "penalty")
